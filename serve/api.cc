@@ -31,6 +31,8 @@ constexpr std::array kRoutes{
     Route{{"POST", "/v1/completions"}, kWorks, Handlers::completions},
     Route{{"POST", "/v1/chat/completions"}, kWorks, Handlers::chat},
     Route{{"POST", "/v1/embeddings"}, kWorks, Handlers::embeddings},
+    Route{{"POST", "/v1/rerank"}, kWorks, Handlers::rerank},
+    Route{{"POST", "/rerank"}, kWorks, Handlers::rerank},
     Route{{"POST", "/generate"}, kWorks, Handlers::generate},
     Route{{"POST", "/generate/stream"}, kWorks, Handlers::generate_stream},
     Route{{"GET", "/status/{id}"}, false, Handlers::status},

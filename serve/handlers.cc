@@ -9,6 +9,7 @@
 #include "serve/protocol/answers.h"
 #include "serve/protocol/dialect.h"
 #include "serve/protocol/request_json.h"
+#include "serve/rerank.h"
 #include "support/json_text.h"
 
 namespace forge::serve {
@@ -131,10 +132,19 @@ Handlers::Result Handlers::run(Call& call, Job job) {
                     : whole_answer(std::move(ticket), std::move(dialect));
 }
 
+/// The model for a route that generates text or renders conversations. Errors: those of model_for; 400 for an encoder.
+Read<ServedModel*> Handlers::generator(Call& call, const std::string& name) {
+  const auto model = call.api.model_for(name);
+  if (model && (*model)->engine().encodes())
+    return std::unexpected(bad_request(
+        "not_supported", "the model is an encoder, which generates no text: use /v1/embeddings or /v1/rerank"));
+  return model;
+}
+
 Handlers::Result Handlers::completions(Call& call) {
   auto body = read_completion(call.request.body);
   if (!body) return answer_of(body.error());
-  const auto model = call.api.model_for(body->model);
+  const auto model = generator(call, body->model);
   if (!model) return answer_of(model.error());
   Job job{.model = *model, .params = std::move(body->params), .dialect = completion_dialect};
   job.stream = body->stream;
@@ -150,7 +160,7 @@ Handlers::Result Handlers::completions(Call& call) {
 Handlers::Result Handlers::chat(Call& call) {
   auto body = read_chat(call.request.body);
   if (!body) return answer_of(body.error());
-  const auto model = call.api.model_for(body->model);
+  const auto model = generator(call, body->model);
   if (!model) return answer_of(model.error());
   auto text = (*model)->render(body->conversation);
   if (!text) return answer_of(text.error());
@@ -163,35 +173,68 @@ Handlers::Result Handlers::chat(Call& call) {
   return run(call, std::move(job));
 }
 
+/// The model for a route that makes vectors or scores. Errors: those of model_for; 400 if the program or the file has
+/// no pooled rows.
+Read<ServedModel*> Handlers::embedder(Call& call, const std::string& name) {
+  const auto model = call.api.model_for(name);
+  if (!model) return model;
+  if ((*model)->engine().executor().hidden_width() == 0)
+    return std::unexpected(bad_request(
+        "not_supported", "no embeddings: the program outputs logits only (a GPU, or a plan without --embeddings)"));
+  if (!(*model)->pooling())
+    return std::unexpected(bad_request("not_supported", "no embeddings: the model's pooling type is not supported"));
+  return model;
+}
+
 Handlers::Result Handlers::embeddings(Call& call) {
   auto body = read_embeddings(call.request.body);
   if (!body) return answer_of(body.error());
-  const auto model = call.api.model_for(body->model);
+  const auto model = embedder(call, body->model);
   if (!model) return answer_of(model.error());
-  const auto width = (*model)->engine().executor().hidden_width();
-  if (width == 0)
-    return answer_of(bad_request(
-        "not_supported", "no embeddings: the program outputs logits only (a GPU, or a plan without --embeddings)"));
-  if (!(*model)->pooling())
-    return answer_of(bad_request("not_supported", "no embeddings: the model's pooling type is not supported"));
-  if (body->dimensions > width)
-    return answer_of(bad_request(
-        "invalid_value", fmt::format("dimensions is {}, and the model has {}", body->dimensions, width), "dimensions"));
+  if ((*model)->ranks())
+    return answer_of(bad_request("not_supported", "no embeddings: the model is a reranker: use /v1/rerank"));
+  if (auto why = (*model)->refuses_dimensions(body->dimensions))
+    return answer_of(bad_request("invalid_value", *std::move(why), "dimensions"));
   const auto most = call.api.options_.request_timeout;
-  EmbeddingsSpec spec{.base64 = body->base64, .dimensions = body->dimensions};
-  spec.timeout = std::min(body->timeout.value_or(most), most);
+  EmbeddingsSpec spec{.inputs = {}, .base64 = body->base64, .dimensions = body->dimensions};
+  spec.inputs.timeout = std::min(body->timeout.value_or(most), most);
   for (const auto& input : body->inputs) {
     auto ids = (*model)->encode_input(input);
     if (!ids) return answer_of(ids.error());
-    spec.inputs.push_back(*std::move(ids));
+    spec.inputs.ids.push_back(*std::move(ids));
   }
   return embeddings_answer(**model, std::move(spec), std::move(call.wake));
+}
+
+Handlers::Result Handlers::rerank(Call& call) {
+  auto body = read_rerank(call.request.body);
+  if (!body) return answer_of(body.error());
+  const auto found = embedder(call, body->model);
+  if (!found) return answer_of(found.error());
+  auto& model = **found;
+  const auto most = call.api.options_.request_timeout;
+  RerankSpec spec{.inputs = {.first = model.ranks() ? "documents" : "query", .others = "documents"},
+                  .top_n = body->top_n,
+                  .return_documents = body->return_documents,
+                  .id = call.request.id};
+  spec.inputs.timeout = std::min(body->timeout.value_or(most), most);
+  const auto add = [&](Read<std::vector<std::int32_t>> ids) {
+    if (ids) spec.inputs.ids.push_back(*std::move(ids));
+    return ids.has_value();
+  };
+  if (!model.ranks() && !add(model.encode_input(body->query)))
+    return answer_of(bad_request("invalid_value", "the query is empty", "query"));
+  for (const auto& document : body->documents)
+    if (!add(model.ranks() ? model.encode_pair(body->query, document) : model.encode_input(document)))
+      return answer_of(bad_request("invalid_value", "a document is empty", "documents"));
+  spec.documents = std::move(body->documents);
+  return rerank_answer(model, std::move(spec), std::move(call.wake));
 }
 
 Handlers::Result Handlers::generate(Call& call, bool stream) {
   auto body = read_generate(call.request.body);
   if (!body) return answer_of(body.error());
-  const auto model = call.api.model_for(body->model);
+  const auto model = generator(call, body->model);
   if (!model) return answer_of(model.error());
   auto ids = (*model)->encode(body->prompts.front());
   if (!ids) return answer_of(ids.error());
@@ -262,7 +305,7 @@ Handlers::Result Handlers::detokenize(Call& call) {
 Handlers::Result Handlers::apply_template(Call& call) {
   const auto body = read_chat(call.request.body);
   if (!body) return answer_of(body.error());
-  const auto model = call.api.model_for(body->model);
+  const auto model = generator(call, body->model);
   if (!model) return answer_of(model.error());
   const auto text = (*model)->render(body->conversation);
   if (!text) return answer_of(text.error());

@@ -26,6 +26,7 @@ struct Handlers {
   static Result completions(Call& call);
   static Result chat(Call& call);
   static Result embeddings(Call& call);
+  static Result rerank(Call& call);
   static Result generate(Call& call);
   static Result generate_stream(Call& call);
   static Result status(Call& call);
@@ -36,6 +37,8 @@ struct Handlers {
 
  private:
   struct Job;
+  static Read<ServedModel*> generator(Call& call, const std::string& name);
+  static Read<ServedModel*> embedder(Call& call, const std::string& name);
   static Result run(Call& call, Job job);
   static Result generate(Call& call, bool stream);
 };

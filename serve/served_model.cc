@@ -1,5 +1,7 @@
 #include "serve/served_model.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <random>
 #include <utility>
@@ -12,6 +14,8 @@ ServedModel::ServedModel(Parts parts)
                    .count()),
       context_(parts.context),
       pooling_(parts.pooling),
+      ranks_(parts.ranks),
+      matryoshka_(parts.matryoshka),
       sampling_(std::move(parts.sampling)),
       tokenizer_(parts.tokenizer),
       engine_(std::move(parts.executor), parts.engine) {
@@ -32,6 +36,22 @@ Read<std::vector<std::int32_t>> ServedModel::encode_input(const Prompt& input) c
   const auto* given = std::get_if<std::vector<std::int32_t>>(&input);
   auto ids = given != nullptr ? *given : tokenizer_->encode(std::get<std::string>(input), {.add_special = true});
   if (ids.empty()) return std::unexpected(bad_request("invalid_value", "an input is empty", "input"));
+  return ids;
+}
+
+std::optional<std::string> ServedModel::refuses_dimensions(std::size_t dimensions) const {
+  const auto width = engine_.executor().hidden_width();
+  if (dimensions > width) return fmt::format("dimensions is {}, and the model has {}", dimensions, width);
+  if (dimensions == 0 || dimensions == width || matryoshka_) return std::nullopt;
+  return fmt::format(
+      "dimensions is {}, and the model's vectors have {}: its file does not say that shorter ones are good "
+      "(--matryoshka)",
+      dimensions, width);
+}
+
+Read<std::vector<std::int32_t>> ServedModel::encode_pair(const std::string& query, const std::string& document) const {
+  auto ids = tokenizer_->encode_pair(query, document);
+  if (ids.empty()) return std::unexpected(bad_request("invalid_value", "a document is empty", "documents"));
   return ids;
 }
 

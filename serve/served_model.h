@@ -26,6 +26,8 @@ class ServedModel {
     session::SamplingDefaults sampling;         ///< defaults for what a request does not set
     std::size_t context = 0;                    ///< tokens per sequence
     std::optional<engine::OutputKind> pooling;  ///< pooling of embeddings; nullopt: the model's is not supported
+    bool ranks = false;                         ///< a reranker: a pooled row is the score of a pair of texts
+    bool matryoshka = false;  ///< the first dimensions of an embedding are one, too (arXiv 2205.13147)
     engine::EngineOptions engine;
   };
   /// Errors: those of Engine; kTemplate for a chat template that does not parse.
@@ -37,6 +39,9 @@ class ServedModel {
   [[nodiscard]] const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   [[nodiscard]] engine::Engine& engine() { return engine_; }
   [[nodiscard]] std::optional<engine::OutputKind> pooling() const { return pooling_; }
+  [[nodiscard]] bool ranks() const { return ranks_; }
+  /// Why no embedding of so many dimensions can be given; 0: all of them.
+  [[nodiscard]] std::optional<std::string> refuses_dimensions(std::size_t dimensions) const;
   [[nodiscard]] const session::SamplingDefaults& sampling() const { return sampling_; }
 
   // The functions below may be called from any thread.
@@ -46,6 +51,9 @@ class ServedModel {
   /// Token ids of a text to embed: control tokens in the text are plain text; BOS and EOS are added where the model
   /// wants them. Errors: 400 for an empty input.
   [[nodiscard]] Read<std::vector<std::int32_t>> encode_input(const Prompt& input) const;
+  /// Token ids of a query and a document for a reranker (Tokenizer::encode_pair). Errors: 400 for an empty pair.
+  [[nodiscard]] Read<std::vector<std::int32_t>> encode_pair(const std::string& query,
+                                                            const std::string& document) const;
   /// Renders a conversation (ChatBody::conversation, JSON) with the model's chat template. Errors: 400 without a
   /// template, or when it fails.
   [[nodiscard]] Read<std::string> render(std::string_view conversation) const;
@@ -57,6 +65,7 @@ class ServedModel {
   std::int64_t created_;
   std::size_t context_;
   std::optional<engine::OutputKind> pooling_;
+  bool ranks_, matryoshka_;
   session::SamplingDefaults sampling_;
   const text::Tokenizer* tokenizer_;
   std::optional<text::ChatTemplate> template_;

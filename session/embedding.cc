@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+
+#include "runtime/program_facts.h"
 #include "session/generate.h"
 #include "support/error.h"
 
@@ -9,7 +12,7 @@ namespace forge::session {
 
 namespace {
 
-enum : std::uint32_t { kNone, kMean, kCls, kLast };
+enum : std::uint32_t { kNone, kMean, kCls, kLast, kRank };
 
 std::uint32_t pooling_type(const loader::Gguf& file) {
   const auto family = file.find<std::string_view>("general.architecture").value_or("");
@@ -18,8 +21,15 @@ std::uint32_t pooling_type(const loader::Gguf& file) {
 
 }  // namespace
 
-std::optional<Pooling> find_pooling(const loader::Gguf& file) {
-  switch (pooling_type(file)) {
+std::optional<Pooling> find_pooling(const OpenedModel& model, std::string_view choice) {
+  const auto type = pooling_type(*model.file);
+  if (type == kRank && runtime::is_encoder(*model.program)) {  // the graph ends with the head
+    if (choice == "auto") return Pooling::kRank;
+    throw Error(ErrorCode::kUsage, "--pooling is given for a reranker, which makes scores instead of embeddings", {},
+                "leave out --pooling");
+  }
+  if (choice != "auto") return choice == "mean" ? Pooling::kMean : choice == "cls" ? Pooling::kFirst : Pooling::kLast;
+  switch (type) {
     case kMean:
       return Pooling::kMean;
     case kCls:
@@ -32,10 +42,23 @@ std::optional<Pooling> find_pooling(const loader::Gguf& file) {
   }
 }
 
-Pooling read_pooling(const loader::Gguf& file) {
-  if (const auto pooling = find_pooling(file)) return *pooling;
-  throw Error(ErrorCode::kModelUnsupported, fmt::format("pooling type {} is not supported", pooling_type(file)),
-              "mean, cls and last are", "use another embedding model");
+Pooling read_pooling(const OpenedModel& model, std::string_view choice) {
+  const auto pooling = find_pooling(model, choice);
+  if (pooling == Pooling::kRank)
+    throw Error(ErrorCode::kModelUnsupported, "the model is a reranker, which makes no embeddings", {},
+                "rank texts with it: forge-serve, /v1/rerank");
+  if (pooling) return *pooling;
+  throw Error(ErrorCode::kModelUnsupported, fmt::format("pooling type {} is not supported", pooling_type(*model.file)),
+              "mean, cls and last are", "choose one of them with --pooling, or use another embedding model");
+}
+
+bool is_matryoshka(const loader::Gguf& file) {
+  for (const auto tag : file.find<loader::GgufStrings>("general.tags").value_or(loader::GgufStrings())) {
+    std::string lower(tag);  // "matryoshka", or "loss:MatryoshkaLoss" as Sentence Transformers writes
+    for (auto& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (lower.find("matryoshka") != std::string::npos) return true;
+  }
+  return false;
 }
 
 /// Rows are summed in the order of their tokens, so the mean does not depend on how the text is cut into steps.

@@ -10,18 +10,32 @@
 #include <vector>
 
 #include "loader/gguf/gguf.h"
+#include "session/open_model.h"
 #include "session/sequences.h"
 
 namespace forge::session {
 
-/// How the hidden rows of a text become one vector: their mean, the first one (of a CLS token), or the last one.
-enum class Pooling : std::uint8_t { kMean, kFirst, kLast };
+/// How the hidden rows of a text become one vector: their mean, the first one (of a CLS token), or the last one. kRank:
+/// the first one, of which a reranker's head has made a score.
+enum class Pooling : std::uint8_t { kMean, kFirst, kLast, kRank };
 
-/// The file's "<family>.pooling_type"; kLast if it says nothing, because the last row has seen the whole text. nullopt
-/// for kinds of pooling that need an extra head (rank). Source of the numbers: gguf's constants (PoolingType).
-[[nodiscard]] std::optional<Pooling> find_pooling(const loader::Gguf& file);
-/// The same. Errors: kModelUnsupported in place of nullopt.
-[[nodiscard]] Pooling read_pooling(const loader::Gguf& file);
+inline constexpr const char* kPoolings = "auto|mean|cls|last";  ///< values of --pooling
+inline constexpr const char* kPoolingHelp =
+    "embedding of a text: the mean over its tokens, its first token (cls) or its last one; auto: as the model file "
+    "says; default auto";
+
+/// The pooling that `choice`, one of kPoolings, names; auto: the file's "<family>.pooling_type", or kLast if it says
+/// nothing, because the last row has seen the whole text. nullopt for a file's pooling that is not supported. Source of
+/// the numbers: gguf's constants (PoolingType). Errors: kUsage for a choice other than auto for a reranker.
+[[nodiscard]] std::optional<Pooling> find_pooling(const OpenedModel& model, std::string_view choice = "auto");
+/// The pooling for an embedding. Errors: kModelUnsupported in place of nullopt and for a reranker, which gives no
+/// vectors.
+[[nodiscard]] Pooling read_pooling(const OpenedModel& model, std::string_view choice = "auto");
+
+/// True if the file says that the model's embeddings may be cut to their first dimensions: a tag in "general.tags"
+/// names the training that makes them so (Matryoshka representation learning, arXiv 2205.13147). GGUF has no key for
+/// it.
+[[nodiscard]] bool is_matryoshka(const loader::Gguf& file);
 
 /// The pooled vector [hidden_width] of a text, not normalised. Errors: kPrompt if `ids` are empty or longer than the
 /// context; kUsage if the program returns no hidden rows.

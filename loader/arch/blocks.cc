@@ -438,9 +438,8 @@ PortableModel DecoderBuilder::finish_rows(ir::Value rows, float scale, float sof
   return finished();
 }
 
-PortableModel DecoderBuilder::finish_encoder(ir::Value x, const std::string& norm_stem) {
-  const ir::Value rows = logit_rows(x);
-  graph_.add_output(std::string(ir::kHiddenOutput), norm_stem.empty() ? rows : norm(rows, norm_stem));
+PortableModel DecoderBuilder::finish_encoder(ir::Value rows) {
+  graph_.add_output(std::string(ir::kHiddenOutput), rows);
   return finished();
 }
 

@@ -6,13 +6,14 @@
 
 namespace forge::engine {
 
-/// Uses the largest variant that returns logits. Every sequence of a step may need a row of logits and has at least one
-/// token, hence the minimum of the three bounds.
+/// Uses the largest variant that returns logits; of an encoder, whose variants all return hidden rows, the largest one.
+/// Every sequence of a step may need a row of logits and has at least one token, hence the minimum of the three bounds.
 BatchLimits BatchLimits::of(const runtime::Executor& executor) {
   const auto& program = executor.program();
   const plan::Bounds* largest = nullptr;
+  const bool encoder = runtime::is_encoder(program);
   for (const auto& variant : program.variants)
-    if (variant->hidden_width == 0 && (largest == nullptr || variant->bounds.tokens() > largest->tokens()))
+    if ((encoder || variant->hidden_width == 0) && (largest == nullptr || variant->bounds.tokens() > largest->tokens()))
       largest = &variant->bounds;
   const auto size = [](std::int64_t n) { return static_cast<std::size_t>(std::max<std::int64_t>(n, 0)); };
   BatchLimits limits;
@@ -23,6 +24,7 @@ BatchLimits BatchLimits::of(const runtime::Executor& executor) {
     limits.kv_groups = program.kv_groups.size();
     limits.states = executor.state_slots() > 0;
     limits.context = std::min(size(program.context), limits.table_blocks * size(executor.kv_block_tokens()));
+    limits.whole_prompts = encoder;
   }
   if (limits.sequences == 0 || limits.context == 0 || executor.kv_blocks() <= 0)
     throw Error(ErrorCode::kPlan, "the plan has no room for a sequence", {}, "compile the model again (forge-compile)");
@@ -37,20 +39,20 @@ BatchBuilder::BatchBuilder(const BatchLimits& limits)
   block_table_.resize(kv_groups_ * limits.sequences * table_blocks_);
 }
 
-/// Flattens the plan's parts into the arrays of StepBatch. A part's wanted rows are its last `part.rows` tokens.
+/// Flattens the plan's parts into the arrays of StepBatch.
 runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
   for (auto* list : {&ids_, &positions_, &sequence_, &rows_, &kv_length_, &state_read_, &state_write_}) list->clear();
   prompt_.clear();
   for (const auto& part : plan.parts) {
     const auto sequence = static_cast<std::int32_t>(kv_length_.size());
+    for (std::size_t row = ids_.size() + part.first_row, end = row + part.rows; row < end; ++row)
+      rows_.push_back(static_cast<std::int32_t>(row));
     for (std::size_t i = 0; i < part.ids.size(); ++i) {
       ids_.push_back(part.ids[i]);
       positions_.push_back(static_cast<std::int32_t>(part.position + i));
       sequence_.push_back(sequence);
       prompt_.push_back(i < part.prompt ? 1 : 0);
     }
-    for (std::size_t row = ids_.size() - part.rows; row < ids_.size(); ++row)
-      rows_.push_back(static_cast<std::int32_t>(row));
     for (std::size_t group = 0; group < kv_groups_; ++group) {
       const std::size_t row = group * plan.parts.size() + kv_length_.size();
       std::ranges::copy(part.kv->table(group), block_table_.begin() + static_cast<std::ptrdiff_t>(row * table_blocks_));

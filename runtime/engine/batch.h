@@ -14,7 +14,8 @@ namespace forge::engine {
 /// What one step of a program can hold: the bounds of its largest variant, and the longest sequence (context).
 struct BatchLimits {
   std::size_t tokens = 0, sequences = 0, context = 0, table_blocks = 0, kv_groups = 0;
-  bool states = false;  ///< the program has recurrent state
+  bool states = false;         ///< the program has recurrent state
+  bool whole_prompts = false;  ///< the program is an encoder's: all tokens of a prompt are in one step
   /// Errors: kPlan if the program has no room for a single token.
   static BatchLimits of(const runtime::Executor& executor);
 };

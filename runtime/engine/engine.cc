@@ -52,35 +52,50 @@ Engine::~Engine() {
   thread_.join();
 }
 
-/// Called with the mailbox's mutex held.
-std::optional<Refusal> Engine::refusal() const {
+/// Why `count` more requests are refused. Called with the mailbox's mutex held.
+std::optional<Refusal> Engine::refusal(std::size_t count) const {
   const auto refuse = [](RefusalKind kind, std::string message) {
     return Refusal{.kind = kind, .asked = 0, .limit = 0, .message = std::move(message)};
   };
   if (mailbox_->closing) return refuse(RefusalKind::kUnhealthy, "the engine is being shut down");
   if (health() == Health::kUnhealthy) return refuse(RefusalKind::kUnhealthy, "the device is failing, try again later");
   const std::size_t waiting = mailbox_->waiting + mailbox_->arrived.size(), most = core_.options().queue;
-  if (waiting < most) return std::nullopt;
+  if (waiting + count <= most) return std::nullopt;
   auto full = refuse(RefusalKind::kQueueFull,
                      fmt::format("the queue is full: {} requests are waiting, at most {} are allowed", waiting, most));
-  full.asked = waiting + 1;
+  full.asked = waiting + count;
   full.limit = most;
   return full;
 }
 
-/// The expensive part (checks, samplers) runs on the caller's thread without a lock.
 std::expected<RequestHandle, Refusal> Engine::submit(Request request) {
-  auto prepared = core_.prepare(std::move(request));
-  if (!prepared) return std::unexpected(std::move(prepared.error()));
-  auto stream = EngineCore::stream_of(*prepared);
+  std::vector<Request> one;
+  one.push_back(std::move(request));
+  auto handles = submit_all(std::move(one));
+  if (!handles) return std::unexpected(std::move(handles.error().refusal));
+  return std::move(handles->front());
+}
+
+/// The expensive part (checks, samplers) runs on the caller's thread without a lock.
+std::expected<std::vector<RequestHandle>, Engine::RefusedOne> Engine::submit_all(std::vector<Request> requests) {
+  std::vector<EngineCore::PreparedPtr> good;
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    auto prepared = core_.prepare(std::move(requests[i]));
+    if (!prepared) return std::unexpected(RefusedOne{.refusal = std::move(prepared.error()), .index = i});
+    streams.push_back(EngineCore::stream_of(*prepared));
+    good.push_back(*std::move(prepared));
+  }
   {
     const std::lock_guard lock(mailbox_->mutex);
-    if (auto why = refusal()) return std::unexpected(*std::move(why));
-    mailbox_->arrived.push_back(*std::move(prepared));
-    ++mailbox_->open;
+    if (auto why = refusal(good.size())) return std::unexpected(RefusedOne{.refusal = *std::move(why)});
+    mailbox_->open += good.size();
+    for (auto& prepared : good) mailbox_->arrived.push_back(std::move(prepared));
   }
   mailbox_->changed.notify_one();
-  return RequestHandle(std::move(stream), mailbox_);
+  std::vector<RequestHandle> handles;
+  for (auto& stream : streams) handles.emplace_back(std::move(stream), mailbox_);
+  return handles;
 }
 
 /// An unhealthy engine without work runs no step that could prove it healthy, so it accepts requests again after

@@ -78,12 +78,22 @@ class Engine final : private StepWatch {
 
   /// Thread-safe. Checks the request and queues it; never waits for a step. Refused requests are returned as Refusal.
   [[nodiscard]] std::expected<RequestHandle, Refusal> submit(Request request);
+  /// Which of several requests was refused, and why. A full queue or an unhealthy engine refuses the first.
+  struct RefusedOne {
+    Refusal refusal;
+    std::size_t index = 0;
+  };
+  /// The same for several requests, all or none. The engine's thread sees them at once, so that they can share a step.
+  [[nodiscard]] std::expected<std::vector<RequestHandle>, RefusedOne> submit_all(std::vector<Request> requests);
   /// Thread-safe. Metrics are as of the last step.
   [[nodiscard]] EngineStatus status() const;
   /// Refuses new requests from now on; open requests continue.
   void close();
 
   [[nodiscard]] const runtime::Executor& executor() const { return *executor_; }
+  [[nodiscard]] const EngineOptions& options() const { return core_.options(); }
+  /// The model is an encoder: it generates no tokens.
+  [[nodiscard]] bool encodes() const { return core_.encodes(); }
 
  private:
   void begin() override;
@@ -94,7 +104,7 @@ class Engine final : private StepWatch {
   void give_up();
   void end_arrived(FinishReason reason, const std::string& error);
   [[nodiscard]] Health health() const;
-  [[nodiscard]] std::optional<Refusal> refusal() const;
+  [[nodiscard]] std::optional<Refusal> refusal(std::size_t count) const;
 
   std::unique_ptr<runtime::Executor> executor_;
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();

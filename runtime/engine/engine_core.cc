@@ -96,9 +96,10 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
                   .sequences = pool_.limits().sequences_max,
                   .queue = options.queue,
                   .aging = options.aging,
-                  .reuse_prefixes = options.reuse_prefixes,
+                  .reuse_prefixes = options.reuse_prefixes && !batch_limits_.whole_prompts,
                   .state_interval = options.state_interval,
-                  .turn_ends = options.turn_ends}),
+                  .turn_ends = options.turn_ends,
+                  .whole_prompts = batch_limits_.whole_prompts}),
       batch_(batch_limits_),
       scratch_(executor.vocab()),
       device_(executor.decode_loop()) {
@@ -115,6 +116,8 @@ std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request requ
   if (!good) return std::unexpected(std::move(good.error()));
   if (good->wants != OutputKind::kTokens && executor_.hidden_width() == 0)
     return std::unexpected(Refusal{.message = "the plan was compiled without hidden rows, which embeddings need"});
+  if (good->wants == OutputKind::kTokens && encodes())
+    return std::unexpected(Refusal{.message = "the model is an encoder, which generates no text"});
   if (auto refusal = scheduler_.check(spec_of(*good, Time{}))) return std::unexpected(*std::move(refusal));
   PreparedPtr prepared(new Prepared{.request = *std::move(good)});
   auto& r = prepared->request;
@@ -336,11 +339,11 @@ void EngineCore::count_token(SequenceKey key, Prepared& open) {
 }
 
 /// Collects hidden rows for an embedding. Rows are summed in the order of their tokens, so the mean does not depend on
-/// how the prompt was cut into steps.
+/// how the prompt was cut into steps. A request for the first row ends with it.
 void EngineCore::add_hidden_rows(const StepOutput& given, std::span<const float> rows) {
   auto& open = *requests_.at(given.key.request);
   const std::size_t width = executor_.hidden_width();
-  if (given.position == 0 || open.request.wants == OutputKind::kLastRow) open.sum.assign(width, 0);
+  if (given.position == 0 || open.request.wants != OutputKind::kMeanRow) open.sum.assign(width, 0);
   for (std::size_t i = 0; i < rows.size(); ++i) open.sum[i % width] += rows[i];
   open.attempts = 0;
   if (!given.last) return;

@@ -42,7 +42,8 @@ struct Request {
   std::size_t max_tokens = 0;  ///< per sample; 0: as many as the context has room for
   std::size_t samples = 1;
   int priority = 0;
-  /// Tokens, or one hidden row (embedding; then max_tokens 0 and one sample, and token options are ignored).
+  /// Tokens, or one hidden row (embedding; then max_tokens 0 and one sample, and token options are ignored). Encoders
+  /// have hidden rows only.
   OutputKind wants = OutputKind::kTokens;
   Time timeout = kNever;                  ///< from submission until the request is ended with kDeadline
   bool logprobs = false;                  ///< report the log probability of each token
@@ -158,6 +159,8 @@ class EngineCore {
   [[nodiscard]] Time unhealthy_until() const { return unhealthy_until_; }
   [[nodiscard]] EngineMetrics metrics() const;
   [[nodiscard]] const EngineOptions& options() const { return options_; }
+  /// The model is an encoder: it generates no tokens.
+  [[nodiscard]] bool encodes() const { return batch_limits_.whole_prompts; }
   [[nodiscard]] const Scheduler& scheduler() const { return scheduler_; }
 
  private:

@@ -138,6 +138,16 @@ struct Scheduler::Budget {
   bool first_prompt = true;
 };
 
+/// The tokens that a sequence may compute in this step, before KV blocks are counted: a whole prompt or none of it,
+/// else what the budget leaves.
+std::size_t Scheduler::tokens_of(const Job& job, Budget& budget) const {
+  if (limits_.whole_prompts) return job.pending() <= budget.tokens ? job.pending() : 0;
+  std::size_t count = std::min(job.pending(), budget.tokens - std::min(budget.tokens, budget.behind));
+  if (job.pending() > 1 && !std::exchange(budget.first_prompt, false))
+    count = std::min(count, std::max<std::size_t>(budget.prompts, 1));
+  return std::min(count, next_snapshot(job) - job.fed());
+}
+
 /// Plans the share of running sequence `index`: number of tokens, KV blocks (preempting lower ranks if needed), wanted
 /// rows.
 void Scheduler::plan_part(std::size_t index, Budget& budget) {
@@ -146,16 +156,13 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
   const bool prompt = job.pending() > 1;
   --budget.behind;
   if (!job.kv->has_state_to_append()) return;  // other sequences of the step read its slots: in the next step
-  std::size_t count = std::min(job.pending(), budget.tokens - std::min(budget.tokens, budget.behind));
-  if (prompt && !std::exchange(budget.first_prompt, false))
-    count = std::min(count, std::max<std::size_t>(budget.prompts, 1));
-  count = std::min(count, next_snapshot(job) - job.fed());
+  std::size_t count = tokens_of(job, budget);
   while (job.kv->blocks_to_append(count) > pool_.blocks_free() && running_.size() - 1 > index) preempt_worst();
   while (count > 0 && job.kv->blocks_to_append(count) > pool_.blocks_free()) {
     const std::size_t size = pool_.limits().block_tokens, over = (job.fed() + count) % size;
     count -= std::min(count, over == 0 ? size : over);  // cut at a block boundary
   }
-  if (count == 0) return;
+  if (count == 0 || (limits_.whole_prompts && count < job.pending())) return;
   // Decided once, when the sequence starts: the tokens of a long prompt use other kernels.
   if (!job.prompt) job.prompt = job.pending() >= limits_.long_prompt ? job.ids.size() : 0;
   const std::size_t position = job.fed();
@@ -163,16 +170,18 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
   invariant(grown.ok, "SCHED-005", "blocks are counted before they are taken");
   if (grown.copy) step_.copies.push_back(*grown.copy);
   step_.copies.insert(step_.copies.end(), grown.window_copies.begin(), grown.window_copies.end());
-  // Rows wanted: all for a mean embedding, one if this completes the pending tokens, otherwise none.
+  // Rows wanted: all for a mean embedding, that of the first token for a CLS embedding, one if this completes the
+  // pending tokens, otherwise none.
+  const bool mean = job.wants == OutputKind::kMeanRow, first = job.wants == OutputKind::kFirstRow;
+  const bool gives_row = first ? position == 0 : job.pending() == 0;
   job.in_step = true;
   step_.parts.push_back({.key = job.key,
                          .ids = std::span(job.ids).subspan(position, count),
                          .position = position,
                          .prompt = std::min(count, *job.prompt - std::min(*job.prompt, position)),
                          .kv = &*job.kv,
-                         .rows = job.wants == OutputKind::kMeanRow ? count
-                                 : job.pending() == 0              ? std::size_t{1}
-                                                                   : 0,
+                         .first_row = mean || first ? 0 : count - 1,
+                         .rows = mean ? count : std::size_t{gives_row},
                          .samples = job.slots()});
   step_.tokens += count;
   budget.tokens -= count;
@@ -255,8 +264,8 @@ std::span<const StepOutput> Scheduler::complete() {
       outputs_.push_back({.key = {.request = part.key.request, .sample = part.key.sample + sample},
                           .row = row,
                           .count = part.rows,
-                          .position = part.position + part.ids.size() - part.rows,
-                          .last = job->pending() == 0});
+                          .position = part.position + part.first_row,
+                          .last = job->pending() == 0 || job->wants == OutputKind::kFirstRow});
   }
   return outputs_;
 }

@@ -35,9 +35,10 @@ enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kCancelled, kDea
 
 /// Output that a request wants.
 enum class OutputKind : std::uint8_t {
-  kTokens,   ///< generated tokens
-  kLastRow,  ///< the final norm's row of the last prompt token (embedding)
-  kMeanRow,  ///< mean of the final norm's rows of all prompt tokens (embedding); disables prefix reuse
+  kTokens,    ///< generated tokens
+  kLastRow,   ///< the final norm's row of the last prompt token (embedding)
+  kMeanRow,   ///< mean of the final norm's rows of all prompt tokens (embedding); disables prefix reuse
+  kFirstRow,  ///< the final norm's row of the first prompt token (embedding, CLS); disables prefix reuse
 };
 
 /// A request as the scheduler needs it.

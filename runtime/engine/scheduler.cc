@@ -75,6 +75,13 @@ std::optional<Refusal> Scheduler::check(const RequestSpec& spec) const {
     return refuse(
         RefusalKind::kNoRoom, spec.samples, limits_.sequences,
         fmt::format("{} samples are requested, {} sequences can run at once", spec.samples, limits_.sequences));
+  if (hidden && prompt > pool.tokens_max)
+    return refuse(RefusalKind::kTooLong, prompt, pool.tokens_max,
+                  fmt::format("an input of {} tokens does not fit into the context of {}", prompt, pool.tokens_max));
+  if (limits_.whole_prompts && prompt > limits_.step_tokens)
+    return refuse(RefusalKind::kTooLong, prompt, limits_.step_tokens,
+                  fmt::format("an input of {} tokens does not fit into one step of {}, as an encoder needs", prompt,
+                              limits_.step_tokens));
   if (prompt > pool.tokens_max || spec.max_tokens > pool.tokens_max - prompt)
     return refuse(RefusalKind::kTooLong, prompt + spec.max_tokens, pool.tokens_max,
                   fmt::format("{} prompt tokens and {} more do not fit into the context of {}", prompt, spec.max_tokens,

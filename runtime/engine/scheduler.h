@@ -32,6 +32,10 @@
 //
 // Output. A step returns logits or rows of the final norm (embeddings). If both are wanted, the kinds alternate.
 //
+// Whole prompts. An encoder's tokens see each other in both directions and nothing is cached, so a prompt has all its
+// tokens in one step. In order of rank each prompt that still fits into the step takes part; the first always fits,
+// because longer ones are refused.
+//
 // Admission. The first waiting sequence in rank is admitted when its tokens fit into the free blocks in addition to
 // what running sequences still need, plus one block each. None overtakes it. It may preempt sequences of lower rank if
 // that makes it fit.
@@ -75,6 +79,8 @@ struct SchedulerLimits {
   /// Recurrent state: tokens between snapshots, rounded up to whole blocks; 0: none at regular distances.
   std::size_t state_interval = 0;
   std::vector<std::int32_t> turn_ends = {};  ///< token ids that end a turn, sorted
+  /// Encoders: all tokens of a prompt are in one step, beside other whole prompts; longer ones are refused.
+  bool whole_prompts = false;
 };
 
 /// One sequence's share of a step. Spans are valid until the scheduler is called again.
@@ -84,7 +90,8 @@ struct StepPart {
   std::size_t position = 0;           ///< position of the first
   std::size_t prompt = 0;             ///< how many leading tokens belong to a long prompt
   const runtime::KvSequence* kv = nullptr;
-  std::size_t rows = 0;  ///< how many of its last tokens return a row; logits: 1 if nothing remains to compute, else 0
+  std::size_t first_row = 0;  ///< index in `ids` of the first token that returns a row
+  std::size_t rows = 0;  ///< how many tokens from there return a row; logits: 1 if nothing remains to compute, else 0
   std::size_t samples = 1;  ///< samples drawn from one row of logits
 };
 
@@ -209,6 +216,7 @@ class Scheduler {
   void keep_at_snapshot(Job& job);
   void keep_state(Job& job);
   struct Budget;
+  std::size_t tokens_of(const Job& job, Budget& budget) const;
   void plan_part(std::size_t index, Budget& budget);
   void plan_parts(bool hidden);
   void fork_samples(Job& first);

@@ -40,10 +40,10 @@ struct Scheduler::Job {
   [[nodiscard]] bool hidden() const { return wants != OutputKind::kTokens; }
   /// True if it has computed nothing beyond the prefix that it started with.
   [[nodiscard]] bool fresh() const { return fed() == found; }
-  /// Tokens that may come from the prefix cache: all but the last, which must be computed to get a row. None for a mean
-  /// embedding, which needs the rows of all tokens.
+  /// Tokens that may come from the prefix cache: all but the last, which must be computed to get a row. None for
+  /// embeddings that need the rows of all tokens or of the first one.
   [[nodiscard]] std::span<const std::int32_t> reusable() const {
-    return std::span(ids).first(wants == OutputKind::kMeanRow ? 0 : ids.size() - 1);
+    return std::span(ids).first(wants == OutputKind::kMeanRow || wants == OutputKind::kFirstRow ? 0 : ids.size() - 1);
   }
 };
 

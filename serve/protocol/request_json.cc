@@ -266,6 +266,40 @@ EmbeddingsBody embeddings(const Json& json) {
   return body;
 }
 
+/// A document: its text, or an object with the text.
+std::string read_document(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object()) refuse_value("documents", "a document is not a string or an object with a text");
+  Fields fields(value);
+  auto text = fields.text("text");
+  if (!text) refuse_value("documents", "a document has no text");
+  fields.done();
+  return *std::move(text);
+}
+
+RerankBody rerank(const Json& json) {
+  Fields fields(json);
+  RerankBody body;
+  body.model = fields.text("model").value_or("");
+  auto query = fields.text("query");
+  if (!query) refuse_value("query", "query is missing");
+  body.query = *std::move(query);
+  const auto* documents = fields.take("documents");
+  if (documents == nullptr || !documents->is_array() || documents->empty())
+    refuse_value("documents", "documents is not a list with at least one document");
+  if (documents->size() > kInputsMax)
+    refuse_value("documents",
+                 fmt::format("{} documents are given; at most {} are allowed", documents->size(), kInputsMax));
+  for (const auto& document : *documents) body.documents.push_back(read_document(document));
+  const auto all = static_cast<std::int64_t>(body.documents.size());
+  body.top_n = static_cast<std::size_t>(std::min(fields.integer("top_n", 1, kTokensMax).value_or(all), all));
+  body.return_documents = fields.boolean("return_documents", false);
+  body.timeout = read_timeout(fields);
+  fields.ignore({"user"});
+  fields.done();
+  return body;
+}
+
 TokenizeBody tokenize(const Json& json) {
   Fields fields(json);
   fields.ignore({"model"});
@@ -315,6 +349,9 @@ Read<ChatBody> read_chat(std::string_view json) {
 }
 Read<EmbeddingsBody> read_embeddings(std::string_view json) {
   return guarded(json, embeddings);
+}
+Read<RerankBody> read_rerank(std::string_view json) {
+  return guarded(json, rerank);
 }
 Read<TokenizeBody> read_tokenize(std::string_view json) {
   return guarded(json, tokenize);

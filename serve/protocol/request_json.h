@@ -2,7 +2,8 @@
 // Parses and checks request bodies. Input is untrusted JSON; the result is a plain struct with values in range, or an
 // error that names the wrong member. Unknown members are refused, so that a typing error is noticed; members that have
 // a meaning for OpenAI's service only ("user", "store", ...) are accepted and ignored. Source of the members: OpenAI's
-// API reference and, for what OpenAI lacks, vLLM's extra parameters.
+// API reference and, for what OpenAI lacks, vLLM's extra parameters; for reranking, the API references of Jina
+// AI and Cohere.
 
 #include <chrono>
 #include <cstdint>
@@ -63,6 +64,14 @@ struct EmbeddingsBody {
   std::optional<std::chrono::milliseconds> timeout;
 };
 
+struct RerankBody {
+  std::string model, query;
+  std::vector<std::string> documents;  ///< at least one
+  std::size_t top_n = 0;               ///< from 1 to the number of documents
+  bool return_documents = false;
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
 struct TokenizeBody {
   std::string text;
   bool add_special = true, parse_special = true;
@@ -79,6 +88,7 @@ using Read = std::expected<T, ApiError>;
 [[nodiscard]] Read<CompletionBody> read_generate(std::string_view json);
 [[nodiscard]] Read<ChatBody> read_chat(std::string_view json);
 [[nodiscard]] Read<EmbeddingsBody> read_embeddings(std::string_view json);
+[[nodiscard]] Read<RerankBody> read_rerank(std::string_view json);
 [[nodiscard]] Read<TokenizeBody> read_tokenize(std::string_view json);
 [[nodiscard]] Read<std::vector<std::int32_t>> read_detokenize(std::string_view json);
 

@@ -100,12 +100,15 @@ def _value(value):
     return ARRAY, struct.pack("<IQ", kind, len(value)) + body
 
 
+def gguf_entry(key, value):
+    kind, body = _value(value)
+    return _string(key) + struct.pack("<I", kind) + body
+
+
 def gguf(metadata, tensors):
     """GGUF bytes. metadata: dict; tensors: name -> (dims innermost first, bytes of f32), or (dims, bytes, type number)."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
-    for key, value in metadata.items():
-        kind, body = _value(value)
-        head += _string(key) + struct.pack("<I", kind) + body
+    head += b"".join(gguf_entry(*entry) for entry in metadata.items())
     data = b""
     for name, (dims, body, *kind) in tensors.items():
         head += _string(name) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims)

@@ -56,6 +56,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       }
     }
     if (const auto body = read_embeddings(text); taken(body)) fuzz::expect(!body->inputs.empty(), "an input");
+    if (const auto body = read_rerank(text); taken(body))
+      fuzz::expect(body->top_n > 0 && body->top_n <= body->documents.size(), "some of the documents are returned");
     (void)taken(read_tokenize(text));
     (void)taken(read_detokenize(text));
   });

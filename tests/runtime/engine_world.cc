@@ -60,7 +60,9 @@ void EngineWorld::submit(const Op& op) {
                       .repeat_penalty = shape_.chooses && op.c % 11 > 0 ? 1.0F : 1.1F,
                       .seed = op.d % 4};
   if (op.d % 7 == 0) {
-    request.wants = op.d % 2 == 0 ? engine::OutputKind::kMeanRow : engine::OutputKind::kLastRow;
+    constexpr engine::OutputKind kKinds[] = {engine::OutputKind::kMeanRow, engine::OutputKind::kLastRow,
+                                             engine::OutputKind::kFirstRow};
+    request.wants = kKinds[op.d / 7 % 3];
     request.max_tokens = 0;
     request.samples = 1;
   }
@@ -162,7 +164,9 @@ void EngineWorld::check_order() {
 void EngineWorld::check_row(const Client& client, std::span<const float> row) {
   const bool mean = client.wants == engine::OutputKind::kMeanRow;
   std::vector<double> sum(FakeExecutor::kHiddenWidth);
-  for (std::size_t end = mean ? 1 : client.prompt.size(); end <= client.prompt.size(); ++end) {
+  const bool first = client.wants == engine::OutputKind::kFirstRow;
+  const std::size_t last = first ? 1 : client.prompt.size();
+  for (std::size_t end = mean ? 1 : last; end <= last; ++end) {
     const auto one = FakeExecutor::row_of(std::span(client.prompt).first(end));
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
   }

@@ -25,6 +25,7 @@ std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
   const auto n = [](std::size_t value) { return static_cast<std::int64_t>(value); };
   const auto table_blocks = n((shape.context + shape.block_tokens - 1) / shape.block_tokens);
   for (const auto tokens : {shape.sequences, shape.step_tokens}) {
+    if (shape.encoder) break;
     auto variant = std::make_unique<plan::VariantT>();
     variant->bounds = plan::Bounds(n(tokens), n(shape.sequences), n(shape.sequences), table_blocks);
     program->variants.push_back(std::move(variant));
@@ -35,7 +36,7 @@ std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
   program->variants.push_back(std::move(hidden));
   program->batch_max = n(shape.sequences);
   const auto block = static_cast<std::int32_t>(shape.block_tokens);
-  if (shape.kv) program->kv_groups.emplace_back(1, 1, 1, 1, block, 0, 8, kF16, false);
+  if (shape.kv && !shape.encoder) program->kv_groups.emplace_back(1, 1, 1, 1, block, 0, 8, kF16, false);
   if (shape.state_slots > 0) program->recurrent_groups.emplace_back(1, 8);
   if (shape.window > 0)
     program->kv_groups.emplace_back(1, 1, 1, 1, block, static_cast<std::int32_t>(shape.window), 8, kF16, false);
@@ -89,6 +90,14 @@ std::vector<float> FakeExecutor::row_of(std::span<const std::int32_t> ids) {
   for (const auto id : ids) value = next_value(value, id);
   std::vector<float> row(kHiddenWidth);
   fill_row(value, row.data());
+  return row;
+}
+
+std::vector<float> FakeExecutor::encoder_row(std::span<const std::int32_t> ids, std::size_t position) {
+  std::uint64_t value = 1;
+  for (const auto id : ids) value = next_value(value, id);
+  std::vector<float> row(kHiddenWidth);
+  fill_row(next_value(value, static_cast<std::int32_t>(position)), row.data());
   return row;
 }
 
@@ -260,10 +269,14 @@ std::span<const float> FakeExecutor::run(const runtime::StepBatch& batch) {
       return state_read_[s] < 0 ? std::uint64_t{1} : states_[static_cast<std::size_t>(state_read_[s])];
     };
     auto before = position == 0 || stores_.empty() ? 1 : value_at(0, sequence_[t], position - 1);
-    if (stores_.empty())
+    if (shape_.encoder) {
+      invariant(goes_on || position == 0, "FAKE-006", "all tokens of an encoder's sequence are in one step");
+      before = goes_on ? values_[t - 1] : 1;
+    } else if (stores_.empty()) {
       before = state();
-    else if (!states_.empty() && state() != before)
+    } else if (!states_.empty() && state() != before) {
       before = ~before;  // state and keys are not of the same tokens
+    }
     values_[t] = next_value(before, ids_[t]);
     for (std::size_t g = 0; g < stores_.size(); ++g) value_at(g, sequence_[t], position) = values_[t];
     ++fed;
@@ -274,6 +287,12 @@ std::span<const float> FakeExecutor::run(const runtime::StepBatch& batch) {
   for (std::size_t r = 0; r < batch.rows.size(); ++r) {
     const auto t = static_cast<std::size_t>(rows_[r]);
     auto value = values_[t];
+    if (shape_.encoder) {
+      const auto last = std::ranges::upper_bound(batch.sequence, sequence_[t]) - batch.sequence.begin() - 1;
+      invariant(positions_[static_cast<std::size_t>(last)] + 1 == kv_length_[static_cast<std::size_t>(sequence_[t])],
+                "FAKE-006", "all tokens of an encoder's sequence are in one step");
+      value = next_value(values_[static_cast<std::size_t>(last)], positions_[t]);
+    }
     const auto first = std::max(0, positions_[t] - static_cast<std::int32_t>(shape_.window) + 1);
     for (auto p = first; shape_.window > 0 && p <= positions_[t]; ++p)
       if (value_at(1, sequence_[t], p) != value_at(0, sequence_[t], p)) value = ~value;

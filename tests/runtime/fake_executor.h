@@ -7,7 +7,8 @@
 // as the window reaches. With `chooses` the executor also has a decode loop, whose steps run as soon as they are
 // submitted, as on a device with an in-order stream. With `state_slots` it has recurrent state: a slot holds the same
 // number as the last position's, and a step reads and writes it through the slots of its batch; `kv` false leaves no KV
-// group, as in a model without attention. After an injected fault the contents of all pools are undefined.
+// group, as in a model without attention. With `encoder` it has no logits and no cache: all tokens of a sequence must
+// be in one step, and each row depends on all of them. After an injected fault the contents of all pools are undefined.
 
 #include <cstdint>
 #include <deque>
@@ -23,7 +24,7 @@ namespace forge::test {
 struct FakeShape {
   std::size_t vocab = 16, step_tokens = 16, sequences = 4, context = 48, block_tokens = 4, blocks = 24, window = 0;
   std::size_t state_slots = 0;
-  bool chooses = false, kv = true;
+  bool chooses = false, kv = true, encoder = false;
 };
 
 class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop {
@@ -45,6 +46,8 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   [[nodiscard]] std::vector<float> logits_of(std::span<const std::int32_t> ids) const;
   /// Hidden row [kHiddenWidth] at the last position of `ids`.
   [[nodiscard]] static std::vector<float> row_of(std::span<const std::int32_t> ids);
+  /// The same of an encoder, for the token at `position`.
+  [[nodiscard]] static std::vector<float> encoder_row(std::span<const std::int32_t> ids, std::size_t position);
   /// Columns of a hidden row.
   static constexpr std::size_t kHiddenWidth = 3;
   /// The reference result: the tokens that a request must get, i.e. those of a run alone on a device without faults.

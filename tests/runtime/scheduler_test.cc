@@ -4,77 +4,18 @@
 #include "runtime/engine/scheduler.h"
 
 #include <catch2/catch.hpp>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <vector>
 
 #include "support/error.h"
 #include "tests/runtime/allocation_counter.h"
+#include "tests/runtime/scheduler_bench.h"
 
 namespace forge::engine {
 namespace {
 
 using runtime::KvBlockPool;
 using std::chrono::seconds;
-
-std::vector<std::int32_t> rising(std::size_t count, std::int32_t first = 0) {
-  std::vector<std::int32_t> ids(count);
-  std::iota(ids.begin(), ids.end(), first);
-  return ids;
-}
-
-struct Options {
-  std::size_t blocks = 64, block_tokens = 4, context = 64;
-  SchedulerLimits limits = {.step_tokens = 16, .sequences = 4, .queue = 8};
-};
-
-/// A scheduler with a model in place of the device: every step succeeds and every sampled token is 7.
-struct SchedulerBench {
-  explicit SchedulerBench(const Options& options = {})
-      : pool({.blocks = options.blocks,
-              .block_tokens = options.block_tokens,
-              .sequences_max = options.limits.sequences,
-              .tokens_max = options.context}),
-        scheduler(pool, options.limits) {}
-
-  KvBlockPool pool;
-  Scheduler scheduler;
-  Time now{};
-
-  RequestId submit(const std::vector<std::int32_t>& prompt, std::size_t max_tokens = 8, int priority = 0,
-                   std::size_t samples = 1) {
-    const auto id =
-        scheduler.submit({.prompt = prompt, .max_tokens = max_tokens, .samples = samples, .priority = priority}, now);
-    REQUIRE(id.has_value());
-    return *id;
-  }
-  /// Number of tokens that each sequence fed in a step.
-  using Fed = std::map<std::pair<RequestId, std::uint32_t>, std::size_t>;
-  Fed step(const std::function<void(const StepPlan&)>& look = {}) {
-    Fed fed;
-    const auto& plan = scheduler.plan(now);
-    if (look) look(plan);
-    for (const auto& part : plan.parts) fed[{part.key.request, part.key.sample}] = part.ids.size();
-    scheduler.audit();
-    if (!scheduler.in_flight()) return fed;
-    const bool hidden = plan.hidden;
-    for (const auto& given : scheduler.complete())
-      if (hidden ? given.last : scheduler.push(given.key, 7)) scheduler.finish(given.key);
-    scheduler.audit();
-    return fed;
-  }
-  [[nodiscard]] bool runs(RequestId request) const {
-    for (const auto& state : scheduler.states())
-      if (state.key.request == request && state.running) return true;
-    return false;
-  }
-  void finish_all() {
-    for (int i = 0; i < 1000 && !scheduler.idle(); ++i) step();
-    CHECK(scheduler.idle());
-    CHECK(pool.blocks_free() == pool.limits().blocks);
-  }
-};
 
 TEST_CASE("a step mixes decode tokens with prompt chunks, and a long prompt leaves one token for each later sequence") {
   SchedulerBench bench;
@@ -301,36 +242,6 @@ TEST_CASE("a shared prompt prefix is computed once, also for requests that arriv
   CHECK(bench.scheduler.cancel(d));  // d is cancelled; its blocks stay cached for e
   CHECK(bench.step() == SchedulerBench::Fed{{{e, 0}, 8}});
   bench.finish_all();
-}
-
-TEST_CASE("steps give logits or hidden rows, and alternate if both are wanted") {
-  SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
-  const auto rows = [&](const std::vector<std::int32_t>& prompt, OutputKind wants) {
-    return bench.scheduler.submit({.prompt = prompt, .wants = wants}, bench.now).value();
-  };
-  const auto a = bench.submit(rising(4), 20);
-  bench.step();
-  const auto mean = rows(rising(20, 100), OutputKind::kMeanRow), last = rows(rising(6, 200), OutputKind::kLastRow);
-  const auto& plan = bench.scheduler.plan(bench.now);
-  REQUIRE((plan.hidden && plan.parts.size() == 2));
-  CHECK((plan.parts[0].rows == 15 && plan.parts[0].ids.size() == 15 && plan.parts[1].rows == 0));
-  const auto given = bench.scheduler.complete();
-  REQUIRE(given.size() == 1);
-  CHECK((given[0].key.request == mean && given[0].count == 15 && given[0].position == 0 && !given[0].last));
-  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 1}});
-  bench.scheduler.plan(bench.now);
-  const auto rest = bench.scheduler.complete();
-  REQUIRE(rest.size() == 2);
-  CHECK((rest[0].row == 0 && rest[0].count == 5 && rest[0].position == 15 && rest[0].last));
-  CHECK((rest[1].key.request == last && rest[1].row == 5 && rest[1].count == 1 && rest[1].last));
-  for (const auto id : {mean, last}) bench.scheduler.finish({id, 0});
-  bench.finish_all();
-  // Cached tokens suffice for a last row; a mean row needs every token.
-  const auto again = rows(rising(20, 100), OutputKind::kLastRow), whole = rows(rising(16, 100), OutputKind::kMeanRow);
-  CHECK(bench.step() == SchedulerBench::Fed{{{again, 0}, 4}, {{whole, 0}, 12}});
-  bench.finish_all();
-  CHECK_FALSE(
-      bench.scheduler.submit({.prompt = rising(4), .max_tokens = 1, .wants = OutputKind::kLastRow}, {}).has_value());
 }
 
 TEST_CASE("a request can end at any moment: waiting, running, and while its step is in flight") {

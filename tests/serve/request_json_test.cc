@@ -254,6 +254,30 @@ TEST_CASE("embedding inputs: one text, one list of ids, or several of either") {
   CHECK(outcome(read_embeddings(R"({"input":"a","prompt":"a"})")) == "unknown_member prompt");
 }
 
+TEST_CASE("a query and documents to rerank: texts, or objects with a text") {
+  const auto body = read_rerank(R"({"model":"m","query":"q","documents":["a",{"text":"b"}],"top_n":1,
+      "return_documents":true,"timeout":2.5,"user":"u"})");
+  REQUIRE(body.has_value());
+  CHECK((body->model == "m" && body->query == "q" && body->documents == std::vector<std::string>{"a", "b"}));
+  CHECK((body->top_n == 1 && body->return_documents && body->timeout == std::chrono::milliseconds(2500)));
+  const auto rest = [](const std::string& members) {
+    return outcome(read_rerank(R"({"query":"q","documents":["a","b"],)" + members + "}"));
+  };
+  CHECK(read_rerank(R"({"query":"q","documents":["a","b"]})")->top_n == 2);
+  CHECK_FALSE(read_rerank(R"({"query":"q","documents":["a","b"]})")->return_documents);
+  CHECK(read_rerank(R"({"query":"q","documents":["a","b"],"top_n":9})")->top_n == 2);
+  CHECK(rest(R"("top_n":0)") == "invalid_value top_n");
+  CHECK(rest(R"("return_documents":1)") == "invalid_value return_documents");
+  CHECK(rest(R"("rank_fields":["a"])") == "unknown_member rank_fields");
+  CHECK(outcome(read_rerank(R"({"documents":["a"]})")) == "invalid_value query");
+  CHECK(outcome(read_rerank(R"({"query":["q"],"documents":["a"]})")) == "invalid_value query");
+  for (const char* documents : {"null", "[]", "\"a\"", "[5]", "[{}]"})
+    CHECK(outcome(read_rerank(fmt::format(R"({{"query":"q","documents":{}}})", documents))) ==
+          "invalid_value documents");
+  CHECK(outcome(read_rerank(R"({"query":"q","documents":[{"text":5}]})")) == "invalid_value text");
+  CHECK(outcome(read_rerank(R"({"query":"q","documents":[{"text":"a","title":"t"}]})")) == "unknown_member title");
+}
+
 TEST_CASE("base64 of zero to four bytes") {
   const unsigned char bytes[] = {0xFB, 0xEF, 0xFF, 0x00};
   constexpr const char* kTexts[] = {"", "+w==", "++8=", "++//", "++//AA=="};

@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -64,9 +65,11 @@ class Running {
     if (network_.joinable()) network_.join();
     api_.stop();
   }
-  /// Starts serving the model.
-  FakeExecutor& load() {
-    auto executor = std::make_unique<FakeExecutor>(kShape);
+  /// Starts serving the model; `encoder`: one that makes rows only, or that ranks.
+  FakeExecutor& load(bool encoder = false, bool ranks = false) {
+    auto shape = kShape;
+    shape.encoder = encoder;
+    auto executor = std::make_unique<FakeExecutor>(shape);
     auto& device = *executor;
     auto model = std::make_unique<ServedModel>(ServedModel::Parts{
         .name = "fake",
@@ -74,7 +77,8 @@ class Running {
         .chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}",
         .executor = std::move(executor),
         .context = kShape.context,
-        .pooling = engine::OutputKind::kMeanRow,
+        .pooling = ranks ? engine::OutputKind::kFirstRow : engine::OutputKind::kMeanRow,
+        .ranks = ranks,
         .engine = {.retries = 1, .backoff = std::chrono::milliseconds(1), .watchdog = engine::Time::zero()}});
     engine_ = &model->engine();
     api_.serve(std::move(model));
@@ -145,6 +149,13 @@ std::string ask(const Running& server, const std::string& request, std::string_v
 
 bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
+}
+
+/// The body of a 200 answer.
+nlohmann::json json_of(const std::string& answer) {
+  INFO(answer.substr(0, 500));
+  REQUIRE(answer.starts_with("HTTP/1.1 200 "));
+  return nlohmann::json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
 }
 
 }  // namespace
@@ -219,6 +230,92 @@ TEST_CASE("embeddings are the device's rows, more inputs than run at once are qu
   CHECK((late.starts_with("HTTP/1.1 504 ") || late.starts_with("HTTP/1.1 200 ")));
   CHECK(ask(server, post("/v1/embeddings", R"({"input":"ab","dimensions":4})")).starts_with("HTTP/1.1 400 "));
   (void)server.idle();
+}
+
+TEST_CASE("an encoder embeds and ranks; routes that generate text are refused") {
+  Running server;
+  auto& device = server.load(true);
+  std::string inputs = "[7]";
+  for (int i = 0; i < 11; ++i) inputs += fmt::format(",[{},{},9]", 100 + i, i);
+  const auto json = json_of(ask(server, post("/v1/embeddings", fmt::format(R"({{"input":[{}]}})", inputs))));
+  REQUIRE(json["data"].size() == 12);
+  CHECK(json["usage"]["prompt_tokens"] == 34);
+  for (int i = 0; i < 11; ++i) {
+    std::vector<double> mean(FakeExecutor::kHiddenWidth);
+    double square = 0;
+    for (std::size_t t = 0; t < 3; ++t) {
+      const auto row = FakeExecutor::encoder_row(std::vector{100 + i, i, 9}, t);
+      for (std::size_t c = 0; c < mean.size(); ++c) mean[c] += row[c];
+    }
+    for (const auto value : mean) square += value * value;
+    for (std::size_t c = 0; c < mean.size(); ++c)
+      CHECK(json["data"][static_cast<std::size_t>(i) + 1]["embedding"][c].get<double>() ==
+            Approx(mean[c] / std::sqrt(square)));
+  }
+  CHECK(device.steps == 3);  // 4 sequences run at once
+  for (const auto& [path, body] :
+       {std::pair("/v1/completions", R"({"prompt":"a"})"),
+        std::pair("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}]})"),
+        std::pair("/apply-template", R"({"messages":[{"role":"user","content":"a"}]})"),
+        std::pair("/generate", R"({"prompt":"a"})"), std::pair("/generate/stream", R"({"prompt":"a"})")}) {
+    const auto refused = ask(server, post(path, body));
+    INFO(path << " " << refused);
+    CHECK(refused.starts_with("HTTP/1.1 400 "));
+    CHECK((has(refused, R"("code":"not_supported")") && has(refused, "is an encoder")));
+  }
+  std::string many = "1";
+  for (int i = 1; i < 41; ++i) many += ",1";
+  const auto long_one = ask(server, post("/v1/embeddings", fmt::format(R"({{"input":[[5],[{}]]}})", many)));
+  CHECK((long_one.starts_with("HTTP/1.1 400 ") && has(long_one, R"("code":"context_length_exceeded")")));
+  CHECK((has(long_one, "41 tokens") && has(long_one, "step of 32") && has(long_one, R"("param":"input")")));
+  const auto cut = ask(server, post("/v1/embeddings", R"({"input":"ab","dimensions":2})"));
+  CHECK((cut.starts_with("HTTP/1.1 400 ") && has(cut, R"("param":"dimensions")") && has(cut, "--matryoshka")));
+  CHECK(json_of(ask(server, post("/v1/embeddings", R"({"input":[5,6],"dimensions":3})")))["data"].size() == 1);
+  CHECK(has(ask(server, "GET /v1/models HTTP/1.0\r\n\r\n"), R"("id":"fake")"));
+  CHECK(has(ask(server, "GET /metrics HTTP/1.0\r\n\r\n"), "forge_prompt_tokens_total 36"));
+}
+
+TEST_CASE("documents are ranked by the cosine of embeddings, or by a reranker's score of each pair") {
+  for (const bool ranks : {false, true}) {
+    Running server;
+    auto& device = server.load(ranks, ranks);
+    const auto body = [](std::string_view more) {
+      return fmt::format(R"({{"query":"qa","documents":["b",{{"text":"qa"}},"cd","b"]{}}})", more);
+    };
+    const auto all = json_of(ask(server, post("/v1/rerank", body(R"(,"return_documents":true)"))));
+    INFO(all.dump());
+    REQUIRE(all["results"].size() == 4);
+    CHECK((all["object"] == "list" && all["model"] == "fake" && all["id"].is_string()));
+    std::map<std::size_t, double> scores;
+    for (std::size_t i = 0; i < 4; ++i) {
+      const auto& result = all["results"][i];
+      scores[result["index"].get<std::size_t>()] = result["relevance_score"].get<double>();
+      CHECK((i == 0 || result["relevance_score"] <= all["results"][i - 1]["relevance_score"]));
+    }
+    CHECK((scores.size() == 4 && scores[0] == scores[3]));
+    if (ranks) {
+      const Vocabulary vocabulary;
+      auto pair = vocabulary.tokenizer->encode("qa", {.add_special = true});
+      for (const auto id : vocabulary.tokenizer->encode("cd")) pair.push_back(id);
+      CHECK(scores[2] == static_cast<double>(FakeExecutor::encoder_row(pair, 0)[0]));
+    } else {
+      CHECK(scores[1] == Approx(1));
+      CHECK((all["results"][0]["index"] == 1 && all["results"][0]["document"]["text"] == "qa"));
+    }
+    const auto top = json_of(ask(server, post("/rerank", body(R"(,"top_n":2)"))));
+    CHECK((top["results"].size() == 2 && !top["results"][0].contains("document")));
+    CHECK(top["results"][0]["index"] == all["results"][0]["index"]);
+    const auto long_one = ask(
+        server, post("/v1/rerank", fmt::format(R"({{"query":"q","documents":["a","{}"]}})", std::string(600, 'x'))));
+    CHECK((long_one.starts_with("HTTP/1.1 400 ") && has(long_one, R"("param":"documents")")));
+    if (ranks) {
+      const auto refused = ask(server, post("/v1/embeddings", R"({"input":"a"})"));
+      CHECK((refused.starts_with("HTTP/1.1 400 ") && has(refused, "is a reranker")));
+    }
+    (void)server.idle();
+    device.next_fault = FakeExecutor::Fault::kFatal;
+    CHECK(ask(server, post("/v1/rerank", body(""))).starts_with("HTTP/1.1 503 "));
+  }
 }
 
 TEST_CASE("many client threads, some of which disconnect: nothing is left, and the server drains") {

@@ -179,6 +179,19 @@ TEST_CASE("WordPiece takes the longest token, then continuations; or the whole w
   CHECK(t->decode(t.encode("hellos world")) == " hellos world");
 }
 
+TEST_CASE("a pair of texts has the separators that the model was trained with") {
+  CHECK(Opened(wordpiece())->encode_pair("hello", "world") == Ids{2, 5, 3, 8, 3});
+  CHECK(Opened(wordpiece())->encode_pair("hello", "") == Ids{2, 5, 3, 3});
+  CHECK(Opened(wordpiece().add("tokenizer.ggml.add_sep_token", false))->encode_pair("hello", "world") == Ids{2, 5, 8});
+  CHECK(Opened(unigram())->encode_pair("a", "ab") == Ids{7, 1, 3, 6, 1});
+  auto separated = unigram();
+  separated.add("tokenizer.ggml.seperator_token_id", 0U);
+  CHECK(Opened(separated)->encode_pair("a", "ab") == Ids{7, 1, 0, 3, 6, 1});
+  CHECK(Opened(separated).encode("a", {.add_special = true}) == Ids{7, 1});
+  separated.add("tokenizer.ggml.add_sep_token", false);
+  CHECK(Opened(separated)->encode_pair("a", "ab") == Ids{7, 1, 3, 6, 1});
+}
+
 TEST_CASE("WordPiece normalises text as BERT does") {
   const Opened t(wordpiece());
   CHECK(t.encode("HELLO\tWorld\n") == Ids{5, 8});

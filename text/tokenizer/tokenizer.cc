@@ -31,6 +31,15 @@ class SchemeTokenizer final : public Tokenizer {
     return ids;
   }
 
+  std::vector<std::int32_t> encode_pair(std::string_view first, std::string_view second) const override {
+    auto ids = encode(first, {.add_special = true});
+    if (vocabulary_.add_separator()) ids.push_back(vocabulary_.separator());
+    const auto rest = encode(second, {});
+    ids.insert(ids.end(), rest.begin(), rest.end());
+    if (vocabulary_.add_eos()) ids.push_back(vocabulary_.eos());
+    return ids;
+  }
+
   std::string decode_piece(std::int32_t id, bool special) const override {
     if (!is_valid(id)) return {};
     const auto kind = vocabulary_.kind(id);

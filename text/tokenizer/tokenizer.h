@@ -39,6 +39,12 @@ class Tokenizer {
   /// Error: kPrompt for more than 256 MiB.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
+  /// The ids of two texts as one input, for rerankers: BOS first EOS SEP second EOS, each special token if the model
+  /// was trained with it. BERT's SEP is the EOS of this interface and separates alone: [CLS] first [SEP] second [SEP].
+  /// Errors: those of encode.
+  [[nodiscard]] virtual std::vector<std::int32_t> encode_pair(std::string_view first,
+                                                              std::string_view second) const = 0;
+
   /// The bytes that a token stands for, possibly only a part of a character. Empty for ids outside the vocabulary and,
   /// unless `special`, for control and unknown tokens. For a stream of generated tokens use Detokenizer.
   [[nodiscard]] virtual std::string decode_piece(std::int32_t id, bool special = false) const = 0;

@@ -174,6 +174,10 @@ void Vocabulary::read_special_ids(const loader::Gguf& gguf) {
     if (gguf.has(key)) warn(fmt::format("{} is true, but there is no such token; none is added", key));
     add_eos_ = false;
   }
+  // A file that names the token and does not say whether to add it was converted before the second key existed.
+  if (bert) return;
+  separator_ = id_of_key(gguf, "tokenizer.ggml.seperator_token_id", kNoToken);
+  add_separator_ = separator_ != kNoToken && gguf.get<bool>("tokenizer.ggml.add_sep_token", true);
 }
 
 void Vocabulary::default_add_bos(const loader::Gguf& gguf, bool add) {

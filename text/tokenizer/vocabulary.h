@@ -68,6 +68,9 @@ class Vocabulary {
   [[nodiscard]] TokenId bos() const { return bos_; }
   [[nodiscard]] TokenId eos() const { return eos_; }  ///< WordPiece: the separator SEP, which ends a text
   [[nodiscard]] TokenId unknown() const { return unknown_; }
+  /// The token between two texts, besides the EOS of the first one; never in WordPiece, where EOS is the separator.
+  [[nodiscard]] TokenId separator() const { return separator_; }
+  [[nodiscard]] bool add_separator() const { return add_separator_; }
   [[nodiscard]] bool add_bos() const { return add_bos_; }
   [[nodiscard]] bool add_eos() const { return add_eos_; }
   [[nodiscard]] bool add_space_prefix() const { return add_space_prefix_; }
@@ -115,7 +118,8 @@ class Vocabulary {
   std::vector<std::uint8_t> kinds_;   // of each token
   std::array<TokenId, 256> bytes_{};  // byte_token()
   TokenId bos_ = kNoToken, eos_ = kNoToken, unknown_ = kNoToken;
-  bool add_bos_ = false, add_eos_ = false, add_space_prefix_ = false;
+  TokenId separator_ = kNoToken;
+  bool add_bos_ = false, add_eos_ = false, add_separator_ = false, add_space_prefix_ = false;
   std::vector<TokenId> end_tokens_;
   std::array<std::vector<SpecialLength>, 256> special_lengths_;
   std::vector<std::string> warnings_;

@@ -1,9 +1,8 @@
 #include "tools/run/embed_command.h"
 
-#include <cmath>
-
 #include "session/embedding.h"
 #include "session/model_file.h"
+#include "session/unit_vector.h"
 #include "support/error.h"
 #include "support/json_text.h"
 #include "support/os/atomic_file.h"
@@ -20,15 +19,13 @@ std::vector<std::int32_t> ids_of(const RunRequest& request, session::Session& se
 }
 
 /// `vector` as a JSON list, divided by its length.
-std::string unit_json(std::vector<float> vector) {
-  double squares = 0;
-  for (const double value : vector) squares += value * value;
-  if (!(squares > 0) || !std::isfinite(squares))
+std::string unit_json(const std::vector<float>& vector) {
+  const auto unit = session::unit_vector(vector, vector.size());
+  if (!unit)
     throw Error(ErrorCode::kModelFormat, "the model's hidden states are NaN, infinite or all zero", {},
                 "the model file is probably damaged: download or convert it again");
-  for (auto& value : vector) value = static_cast<float>(value / std::sqrt(squares));
   JsonWriter json(JsonLayout::kCompact);
-  json.open('{').field("embedding", std::span<const float>(vector));
+  json.open('{').field("embedding", std::span<const float>(*unit));
   return json.close().take();
 }
 
@@ -40,19 +37,19 @@ int embed_command(RunRequest& request, session::Stages& stages) {
   request.session.embeds = true;
   session::Session session(request.session, stages);
   if (request.dump_embedding) session::check_output_path(*request.dump_embedding, session.file());
-  const auto pooling = session::read_pooling(session.file());
+  const auto pooling = session::read_pooling(session.model(), request.pooling);
   const auto ids = ids_of(request, session);
   session::check_known(ids, session.executor().vocab());
   session::Sequences sequences(session.executor(), session.context(), 1);
   note_device(session);
-  auto vector = session::embed(sequences, ids, pooling);
+  const auto vector = session::embed(sequences, ids, pooling);
   if (request.dump_embedding) {
     AtomicFile file(*request.dump_embedding);
     file.write(std::as_bytes(std::span<const float>(vector)));
     file.commit();
   } else {
     Output output;
-    output.write(unit_json(std::move(vector)));
+    output.write(unit_json(vector));
   }
   report_run(request, session, stages);
   return 0;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "session/embedding.h"
 #include "session/sampling_defaults.h"
 #include "support/error.h"
 #include "support/os/atomic_file.h"
@@ -149,10 +150,10 @@ bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
       .text("--tokens", request.tokens, "IDS", "use these token ids as the prompt: 1,2,3")
       .text("--dump-logits", request.dump, "FILE",
             "write the logits as float32 [tokens, vocabulary], one row per token of --tokens, and exit")
-      .flag("--embed", request.embed,
-            "print the embedding of the prompt, a vector of length 1, as a JSON list; pooled as the file says")
+      .flag("--embed", request.embed, "print the embedding of the prompt, a vector of length 1, as a JSON list")
       .text("--dump-embedding", request.dump_embedding, "FILE",
             "write the pooled vector of the prompt, not normalised, as float32 and exit")
+      .choice("--pooling", request.pooling, session::kPoolings, session::kPoolingHelp)
       .integer("--logits-last", request.dump_options.last, 1, kTokensMax, "write the last N rows of logits only")
       .flag("--decode", request.dump_options.decode,
             "compute the logits with decode steps of one token instead of prefill");

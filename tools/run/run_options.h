@@ -24,6 +24,7 @@ struct RunRequest {
   session::Session::Options session;
   session::PromptOptions prompt;
   std::optional<std::string> tokens, dump, trace;
+  std::string pooling = "auto";
   std::optional<std::string> dump_embedding;  ///< file for the pooled vector of the prompt
   bool embed = false;                         ///< print the embedding of the prompt instead of an answer
   std::optional<std::int64_t> seed, predict;  ///< predict -1: until the model ends its answer or the context is full

@@ -51,15 +51,16 @@ serve::HttpLimits limits(const ServeRequest& request) {
           .ping = milliseconds(request.ping)};
 }
 
-/// The pooling of embeddings: --pooling, else the model file's. nullopt for pooling types that need a bidirectional
-/// model or an extra head (cls, rank).
-std::optional<engine::OutputKind> pooling_of(const ServeRequest& request, const loader::Gguf& file) {
-  auto pooling = session::find_pooling(file);
-  if (request.pooling != "auto")
-    pooling = request.pooling == "mean" ? session::Pooling::kMean : session::Pooling::kLast;
-  if (pooling == session::Pooling::kMean) return engine::OutputKind::kMeanRow;
-  if (pooling == session::Pooling::kLast) return engine::OutputKind::kLastRow;
-  return std::nullopt;
+std::optional<engine::OutputKind> output_of(std::optional<session::Pooling> pooling) {
+  if (!pooling) return std::nullopt;
+  switch (*pooling) {
+    case session::Pooling::kMean:
+      return engine::OutputKind::kMeanRow;
+    case session::Pooling::kLast:
+      return engine::OutputKind::kLastRow;
+    default:  // kRank: the score of the first token's row
+      return engine::OutputKind::kFirstRow;
+  }
 }
 
 std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, session::Session& session) {
@@ -75,7 +76,10 @@ std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, sessio
   const auto slots = static_cast<std::int64_t>(session.executor().state_slots());
   const auto snapshots = slots - std::min(slots, request.session.model.sequences);
   parts.executor = session.take_executor();
-  parts.pooling = pooling_of(request, session.file());
+  const auto pooling = session::find_pooling(session.model(), request.pooling);
+  parts.pooling = output_of(pooling);
+  parts.ranks = pooling == session::Pooling::kRank;
+  parts.matryoshka = request.matryoshka || session::is_matryoshka(session.file());
   parts.engine.queue = static_cast<std::size_t>(request.queue);
   parts.engine.reuse_prefixes = !request.no_prefix_cache;
   parts.engine.state_snapshots = snapshots > 0;
@@ -123,7 +127,7 @@ int serve_command(const ServeRequest& request, session::Stages& stages) {
   Running running(server, api);
 
   auto options = request.session;
-  options.tokenizer = true;
+  options.tokenizer = options.embeds = true;
   session.emplace(options, stages);
   note_device(*session);
   const auto device = session->executor().device_name();

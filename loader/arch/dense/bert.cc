@@ -5,12 +5,46 @@
 //   modern-bert  ModernBERT, Granite Embedding R2: norms before attention and FFN, RoPE in kHalves mode, fused q, k and
 //                v, a gated FFN with GELU, a window in all layers but every n-th
 // All tokens of a text have token type 0. Sources: arXiv 1810.04805, 2402.01613, 2412.13663.
+//
+// Rerankers (pooling_type rank: BGE, MiniLM cross-encoders) read a query and a document as one text. Their head makes a
+// score of the first token's row, here of every row: cls.output(tanh(cls(row))), either part of which may be missing.
+// llama.cpp, for which the files are made, gives the second text token type 0 as well.
+
+#include <fmt/format.h>
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"
 
 namespace forge::loader {
 namespace {
+
+constexpr std::uint32_t kBertPoolingRank = 4;  // of gguf's constants (PoolingType)
+
+/// [R, width] -> scores [R, 1].
+ir::Value rank_head(DecoderBuilder& model, ir::Value rows) {
+  auto& ir = model.ir();
+  std::int64_t width = model.params().width;
+  const auto apply = [&](const std::string& stem) {
+    const std::int64_t outputs = model.tensor(stem + ".weight").rows();
+    rows = model.linear(rows, stem, outputs, width);
+    width = outputs;
+  };
+  if (model.has("cls.weight")) {
+    apply("cls");
+    rows = ir.softcap(rows, 1);  // a soft-cap of 1 is tanh
+  }
+  if (model.has("cls.output.weight")) apply("cls.output");
+  model.refuse_if(width != 1, fmt::format("a rank head with {} outputs (a reranker has one score)", width));
+  return rows;
+}
+
+PortableModel finish_bert(DecoderBuilder& model, ir::Value x, const std::string& norm_stem = {}) {
+  ir::Value rows = model.logit_rows(x);
+  if (!norm_stem.empty()) rows = model.norm(rows, norm_stem);
+  const bool ranks = model.file().get<std::uint32_t>(model.key("pooling_type"), 0) == kBertPoolingRank;
+  model.refuse_if(ranks && model.family() != "bert", "pooling type rank");  // another head, or another pooling
+  return model.finish_encoder(ranks ? rank_head(model, rows) : rows);
+}
 
 ir::Value embed_tokens(DecoderBuilder& model) {
   auto& ir = model.ir();
@@ -47,7 +81,7 @@ PortableModel build_modern_bert(DecoderBuilder& model) {
     return model.residual(in,
                           model.gated_ffn(model.norm(in, model.at(layer, "ffn_norm")), layer, ir::Activation::kGelu));
   });
-  return model.finish_encoder(x, "output_norm");
+  return finish_bert(model, x, "output_norm");
 }
 
 }  // namespace
@@ -59,7 +93,7 @@ PortableModel build_bert(const Gguf& file) {
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.bidirectional = true;
   spec.use_rope = model.family() == "nomic-bert";
-  return model.finish_encoder(model.each_layer(embed_tokens(model), [&](ir::Value x, std::int64_t layer) {
+  return finish_bert(model, model.each_layer(embed_tokens(model), [&](ir::Value x, std::int64_t layer) {
     x = model.norm(model.residual(x, model.attention(x, layer, spec)), model.at(layer, "attn_output_norm"));
     const bool gated = model.has(model.at(layer, "ffn_gate.weight"));
     const ir::Value out =
