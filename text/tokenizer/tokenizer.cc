@@ -4,6 +4,7 @@
 
 #include "support/error.h"
 #include "text/tokenizer/bpe.h"
+#include "text/tokenizer/rwkv.h"
 #include "text/tokenizer/sentencepiece.h"
 #include "text/tokenizer/special_split.h"
 #include "text/tokenizer/unigram.h"
@@ -13,8 +14,8 @@
 namespace forge::text {
 namespace {
 
-/// The Tokenizer interface around one algorithm: ByteLevelBpe, SentencePiece, Unigram or WordPiece. This class handles
-/// special tokens, BOS and EOS; the scheme encodes the text between them.
+/// The Tokenizer interface around one algorithm: ByteLevelBpe, SentencePiece, Unigram, WordPiece, ... This class
+/// handles special tokens, BOS and EOS; the scheme encodes the text between them.
 template <class Scheme>
 class SchemeTokenizer final : public Tokenizer {
  public:
@@ -108,6 +109,8 @@ std::unique_ptr<Tokenizer> Tokenizer::open(const loader::Gguf& gguf) {
       return make(std::type_identity<Unigram>());
     case VocabularyKind::kWordPiece:
       return make(std::type_identity<WordPiece>());
+    case VocabularyKind::kRwkv:
+      return make(std::type_identity<Rwkv>());
   }
   throw Error(ErrorCode::kInternal, "a kind of vocabulary without a tokenizer");
 }
