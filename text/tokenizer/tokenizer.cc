@@ -4,6 +4,7 @@
 
 #include "support/error.h"
 #include "text/tokenizer/bpe.h"
+#include "text/tokenizer/plamo2.h"
 #include "text/tokenizer/rwkv.h"
 #include "text/tokenizer/sentencepiece.h"
 #include "text/tokenizer/special_split.h"
@@ -111,6 +112,8 @@ std::unique_ptr<Tokenizer> Tokenizer::open(const loader::Gguf& gguf) {
       return make(std::type_identity<WordPiece>());
     case VocabularyKind::kRwkv:
       return make(std::type_identity<Rwkv>());
+    case VocabularyKind::kPlamo2:
+      return make(std::type_identity<Plamo2>());
   }
   throw Error(ErrorCode::kInternal, "a kind of vocabulary without a tokenizer");
 }

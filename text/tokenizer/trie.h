@@ -1,7 +1,7 @@
 #pragma once
-// A prefix tree of tokens, for finding all tokens with which a text begins. Used by Unigram, WordPiece and RWKV.
-// The children of a node are numbered consecutively in the order of their bytes, so a node takes 9 bytes and building
-// needs one sort:
+// A prefix tree of tokens, for finding all tokens with which a text begins. Used by Unigram, PLaMo 2, WordPiece and
+// RWKV. The children of a node are numbered consecutively in the order of their bytes, so a node takes 9 bytes and
+// building needs one sort:
 //
 //    tokens "a", "ab", "b"      node          0 (root)   1 "a"   2 "b"   3 "ab"
 //                               first_child_  1          3       4       4        (one more 4 at the end)

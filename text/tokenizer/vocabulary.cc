@@ -103,10 +103,15 @@ void Vocabulary::read_model(const loader::Gguf& gguf) {
     unknown_ = 100;
   } else if (*model == "rwkv") {
     vocabulary_kind_ = VocabularyKind::kRwkv;
+  } else if (*model == "plamo2") {
+    vocabulary_kind_ = VocabularyKind::kPlamo2;
+    bos_ = 1;
+    eos_ = 2;
+    unknown_ = 0;
   } else {
     throw Error(ErrorCode::kTokenizer, fmt::format("unknown tokenizer model '{}'", printable(*model)),
                 "forge has byte-level BPE ('gpt2'), BPE of UTF-8 ('gemma4', 'whitespace'), SentencePiece's BPE "
-                "('llama') and unigram ('t5'), WordPiece ('bert'), RWKV's ('rwkv')",
+                "('llama') and unigram ('t5'), WordPiece ('bert'), RWKV's ('rwkv'), PLaMo 2's ('plamo2')",
                 "use a model with one of these");
   }
   add_space_prefix_ = gguf.get<bool>("tokenizer.ggml.add_space_prefix", add_space_prefix_);
