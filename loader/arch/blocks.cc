@@ -157,6 +157,7 @@ ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int
       return normalise(x, weight(stem + ".weight", dim), {});
     case QkNorm::kEachHead:
       refuse_if(file_.tensor(stem + ".weight").dtype != DType::kF32, "norms of q and k that are not f32");
+      if (norm_kind_ == NormKind::kRms) return ir_.mul(unit_norm(x, dim), reshaped(stem + ".weight", {heads * dim}));
       return normalise(x, weight(stem + ".weight", heads, dim), {});
     case QkNorm::kRow:
       return normalise(x, weight(stem + ".weight", heads * dim), {});

@@ -13,7 +13,7 @@
 #include "runtime/plan/gpu_io.h"
 #include "runtime/plan/step.h"
 #include "support/error.h"
-#include "tests/e2e/tiny_model.h"
+#include "tests/e2e/family_models.h"
 #include "tests/support/error_of.h"
 
 namespace forge::tests {
@@ -264,6 +264,20 @@ TEST_CASE("gpu plan: a program that cannot be compiled is refused in one line") 
   }
   CHECK_THROWS_WITH(codegen::resolve_targets("gfx1234"), Catch::Contains("gfx1100"));
   CHECK(codegen::resolve_targets("gfx942:sramecc+:xnack-,sm_90") == std::vector<std::string>{"gfx942", "sm_90"});
+}
+
+TEST_CASE("gpu plan: PLaMo 2's and Falcon-Mamba's layers use the kernels of Mamba's state") {
+  for (const char* name : {"plamo2", "falcon_mamba"}) {
+    CAPTURE(name);
+    const TinyModel model(FileImage{family_gguf(family_model(name))});
+    for (const char* target : {"gfx1100", "gfx942", "sm_90"}) {
+      Recorder recorder;
+      const auto program = compile(model, target, recorder);
+      CHECK(program->recurrent_groups.size() == 2);  // convolution windows and the scan's states
+      CHECK(!recorder.with("selective_scan_").empty());
+      CHECK(!recorder.with("short_conv_").empty());
+    }
+  }
 }
 
 TEST_CASE("experts: targets without kernels for them are refused with that reason") {

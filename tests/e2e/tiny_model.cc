@@ -99,6 +99,10 @@ loader::Gguf open_parts(const std::vector<std::string>& parts) {
   return loader::Gguf::from(images);
 }
 
+bool has_recurrent_state(const ir::Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [&](auto node) { return graph.op(node) == ir::Op::kRecurrentState; });
+}
+
 }  // namespace
 
 std::string tiny_gguf(const TinyShape& s, unsigned seed) {
@@ -199,6 +203,10 @@ std::vector<float> TinyModel::reference(const ir::Graph& graph, const std::vecto
   in.kv_length = {static_cast<std::int32_t>(ids.size())};
   in.block_table.emplace_back((portable_.info.context + 31) / 32);  // room for the whole context, as in a program
   std::iota(in.block_table[0].begin(), in.block_table[0].end(), 0);
+  if (has_recurrent_state(graph)) {
+    in.state_read = {-1};
+    in.state_write = {0};
+  }
   ir::ReferenceKv kv;
   const auto name = graph.outputs().front().name;  // "logits" or "hidden"
   return ir::interpret(graph, in, kv, weights(), quantize_activations).at(name).f32;
@@ -216,13 +224,17 @@ std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std:
     std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(begin));
     std::iota(rows.begin(), rows.end(), 0);
     const std::int32_t length[1] = {static_cast<std::int32_t>(begin + count)};
+    const std::int32_t read[1] = {begin == 0 ? -1 : 0}, write[1] = {0};
+    const std::size_t states = executor.state_slots() > 0 ? 1 : 0;
     const auto out = executor.forward({.ids = std::span(ids).subspan(begin, count),
                                        .positions = positions,
                                        .sequence = sequence,
                                        .rows = rows,
                                        .kv_length = length,
                                        .block_table = blocks,
-                                       .table_stride = stride});
+                                       .table_stride = stride,
+                                       .state_read = std::span(read).first(states),
+                                       .state_write = std::span(write).first(states)});
     logits.insert(logits.end(), out.begin(), out.end());
   }
   return logits;

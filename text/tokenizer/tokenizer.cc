@@ -4,6 +4,8 @@
 
 #include "support/error.h"
 #include "text/tokenizer/bpe.h"
+#include "text/tokenizer/plamo2.h"
+#include "text/tokenizer/rwkv.h"
 #include "text/tokenizer/sentencepiece.h"
 #include "text/tokenizer/special_split.h"
 #include "text/tokenizer/unigram.h"
@@ -13,8 +15,8 @@
 namespace forge::text {
 namespace {
 
-/// The Tokenizer interface around one algorithm: ByteLevelBpe, SentencePiece, Unigram or WordPiece. This class handles
-/// special tokens, BOS and EOS; the scheme encodes the text between them.
+/// The Tokenizer interface around one algorithm: ByteLevelBpe, SentencePiece, Unigram, WordPiece, ... This class
+/// handles special tokens, BOS and EOS; the scheme encodes the text between them.
 template <class Scheme>
 class SchemeTokenizer final : public Tokenizer {
  public:
@@ -117,6 +119,10 @@ std::unique_ptr<Tokenizer> Tokenizer::open(const loader::Gguf& gguf) {
       return make(std::type_identity<Unigram>());
     case VocabularyKind::kWordPiece:
       return make(std::type_identity<WordPiece>());
+    case VocabularyKind::kRwkv:
+      return make(std::type_identity<Rwkv>());
+    case VocabularyKind::kPlamo2:
+      return make(std::type_identity<Plamo2>());
   }
   throw Error(ErrorCode::kInternal, "a kind of vocabulary without a tokenizer");
 }

@@ -1,9 +1,9 @@
 #pragma once
 // Text to token ids and back, with the vocabulary inside a GGUF file. This is the interface that the rest of forge
-// uses; the algorithms are in bpe.h, sentencepiece.h, unigram.h and wordpiece.h.
+// uses; the algorithms are in bpe.h, sentencepiece.h, unigram.h, wordpiece.h, rwkv.h and plamo2.h.
 //
 // What encode() does:
-//    text --special_split--> fragments --pre-tokenizer--> words --BPE, Unigram or WordPiece--> ids
+//    text --special_split--> fragments --pre-tokenizer--> words --BPE, Unigram, WordPiece, ...--> ids
 
 #include <cstdint>
 #include <memory>
@@ -22,8 +22,9 @@ struct EncodeOptions {
 };
 
 /// The tokenizer of one model. tokenizer.ggml.model chooses the algorithm: 'gpt2', 'gemma4' and 'whitespace' BPE with a
-/// list of merges, 'llama' SentencePiece BPE, 't5' SentencePiece Unigram, 'bert' WordPiece. Immutable once open, so any
-/// number of threads may use it at the same time.
+/// list of merges, 'llama' SentencePiece BPE, 't5' SentencePiece Unigram, 'bert' WordPiece, 'rwkv' the longest match,
+/// 'plamo2' a unigram model of its own.
+/// Immutable once open, so any number of threads may use it at the same time.
 class Tokenizer {
  public:
   /// Reads the vocabulary. `gguf` must outlive the tokenizer, because token texts are read in place. Errors: kTokenizer
@@ -34,9 +35,9 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   /// The ids of `text`, which may hold any bytes, NUL included. Where a byte is not UTF-8, byte-level BPE reads U+FFFD,
-  /// SentencePiece BPE takes a byte token, Unigram reads U+FFFD and WordPiece drops it. Unigram and WordPiece also
-  /// normalise the text first. A byte for which a byte-level vocabulary has no token is left out, as in llama.cpp.
-  /// Error: kPrompt for more than 256 MiB.
+  /// SentencePiece BPE takes a byte token, Unigram and PLaMo 2 read U+FFFD, WordPiece drops it and RWKV takes it as it
+  /// is. Unigram and WordPiece also normalise the text first. A byte for which a byte-level vocabulary has no token is
+  /// left out, as in llama.cpp. Error: kPrompt for more than 256 MiB.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
   /// The ids of two texts as one input, for rerankers: BOS first EOS SEP second EOS, each special token if the model

@@ -16,14 +16,11 @@ namespace {
 
 /// An unknown character scores this much less than the worst token (SentencePiece's kUnkPenalty).
 constexpr float kUnknownPenalty = 10;
-/// Longer tokens are not searched for. At each character of a text the search may take as many steps as the longest
-/// token has bytes, so this bounds the cost.
-constexpr std::size_t kTokenBytesMax = 1024;
 
 }  // namespace
 
 /// The state of the Viterbi search. steps[i] is the last token of the best split of the word's first i bytes, and sums
-/// its score. Scores are kept in a ring, because no token reaches back further than kTokenBytesMax bytes.
+/// its score. Scores are kept in a ring, because no token reaches back further than kSearchedBytesMax bytes.
 struct Unigram::Lattice {
   struct Step {
     TokenId id = kNoToken;    // kNoToken with bytes > 0: an unknown character
@@ -54,14 +51,12 @@ Unigram::Unigram(Vocabulary& vocabulary, const loader::Gguf& gguf)
       throw Error(ErrorCode::kTokenizer, fmt::format("the score of token {} is {}", id, score),
                   fmt::format("'{}' must hold finite numbers", kScoresKey), "convert the model again");
     least = std::min(least, score);
-    if (vocabulary.text(id).size() <= kTokenBytesMax)
+    if (vocabulary.text(id).size() <= kSearchedBytesMax)
       ids.push_back(id);
     else
       ++too_long;
   }
-  if (too_long != 0)
-    vocabulary.warn(
-        fmt::format("{} tokens are longer than {} bytes; they are not looked for in text", too_long, kTokenBytesMax));
+  warn_of_long_tokens(vocabulary, too_long);
   unknown_score_ = (ids.empty() ? 0 : least) - kUnknownPenalty;
   trie_ = Trie(vocabulary, std::move(ids));
   by_word_ = no_token_spans_words(vocabulary);
@@ -109,7 +104,7 @@ std::string Unigram::normalized(std::string_view text) const {
 }
 
 void Unigram::encode_word(std::string_view word, Lattice& lattice, std::vector<TokenId>& ids) const {
-  constexpr std::size_t kWindow = std::bit_ceil(kTokenBytesMax + 1);
+  constexpr std::size_t kWindow = std::bit_ceil(kSearchedBytesMax + 1);
   lattice.steps.assign(word.size() + 1, {});
   lattice.sums.resize(kWindow);
   lattice.sums[0] = lattice.sum;

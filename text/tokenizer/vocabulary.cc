@@ -76,7 +76,7 @@ Vocabulary::Vocabulary(const loader::Gguf& gguf) {
   find_bytes();
 }
 
-// The defaults of each algorithm, as in llama.cpp. The ids are those of the original Llama, T5 and BERT vocabularies.
+// The defaults of each algorithm, as in llama.cpp. The ids are those of the original vocabularies.
 void Vocabulary::read_model(const loader::Gguf& gguf) {
   const auto model = gguf.find<std::string_view>("tokenizer.ggml.model");
   if (!model || *model == "none" || *model == "no_vocab")
@@ -101,10 +101,17 @@ void Vocabulary::read_model(const loader::Gguf& gguf) {
     bos_ = 101;
     eos_ = 102;
     unknown_ = 100;
+  } else if (*model == "rwkv") {
+    vocabulary_kind_ = VocabularyKind::kRwkv;
+  } else if (*model == "plamo2") {
+    vocabulary_kind_ = VocabularyKind::kPlamo2;
+    bos_ = 1;
+    eos_ = 2;
+    unknown_ = 0;
   } else {
     throw Error(ErrorCode::kTokenizer, fmt::format("unknown tokenizer model '{}'", printable(*model)),
                 "forge has byte-level BPE ('gpt2'), BPE of UTF-8 ('gemma4', 'whitespace'), SentencePiece's BPE "
-                "('llama') and unigram ('t5'), WordPiece ('bert')",
+                "('llama') and unigram ('t5'), WordPiece ('bert'), RWKV's ('rwkv'), PLaMo 2's ('plamo2')",
                 "use a model with one of these");
   }
   add_space_prefix_ = gguf.get<bool>("tokenizer.ggml.add_space_prefix", add_space_prefix_);

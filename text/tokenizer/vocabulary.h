@@ -27,8 +27,9 @@ inline constexpr std::uint8_t kByteToken = 32;
 inline constexpr std::uint8_t kStripsRight = 64;  ///< drops the white space after it
 inline constexpr std::uint8_t kStripsLeft = 128;  ///< drops the white space before it
 
-/// The algorithm, from tokenizer.ggml.model: 'gpt2', 'gemma4' and 'whitespace', 'llama', 't5', 'bert'.
-enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece, kUnigram, kWordPiece };
+/// The algorithm, from tokenizer.ggml.model: 'gpt2', 'gemma4' and 'whitespace', 'llama', 't5', 'bert', 'rwkv',
+/// 'plamo2'.
+enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece, kUnigram, kWordPiece, kRwkv, kPlamo2 };
 
 /// The longest text that is tokenized, before and after normalisation.
 inline constexpr std::size_t kTextBytesMax = std::size_t{256} << 20;
