@@ -13,8 +13,9 @@ std::vector<std::unique_ptr<plan::BufferT>> describe_buffers(const ir::Graph& gr
   std::vector<std::uint32_t> before{0};
   std::vector<std::size_t> step_of(graph.id_bound());
   for (std::size_t step = 0; step < variant.steps.size(); ++step) {
-    const bool stays = variant.steps[step].choice.step.body.type != plan::Body::NONE;
-    before.push_back(before.back() + (stays ? 1 : 0));
+    const auto& choice = variant.steps[step].choice;
+    const bool stays = choice.step.body.type != plan::Body::NONE;
+    before.push_back(before.back() + (stays ? 1 + static_cast<std::uint32_t>(choice.then.size()) : 0));
     for (const auto node : variant.steps[step].nodes) step_of[node] = step;
   }
   std::vector<std::unique_ptr<plan::BufferT>> out;

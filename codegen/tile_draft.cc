@@ -31,8 +31,8 @@ bool is_source(Op op) {
 /// section, and starts a section for each part of a split. Throws Refusal.
 class Drafter {
  public:
-  Drafter(const ir::Graph& graph, std::span<const ir::NodeId> members)
-      : graph_(graph), members_(members.begin(), members.end()) {}
+  Drafter(const ir::Graph& graph, std::span<const ir::NodeId> members, const DraftRules& rules)
+      : graph_(graph), members_(members.begin(), members.end()), rules_(rules) {}
 
   /// order: the members in topological order, so that the source, if there is one, comes first. Without a source, the
   /// rows of the first node's operand 0 are loaded.
@@ -100,7 +100,8 @@ class Drafter {
   void need_unit(DraftSection& section, std::int64_t unit) { section.unit = std::lcm(section.unit, unit); }
 
   /// Follows the uses of `value`, the current tile of `section`; its column 0 is column `origin` of the source. Sinks
-  /// are recorded first. At most one use may be a transform (or a split), since there is only one tile.
+  /// are recorded first. Only one use may be a transform (or a split), since there is only one tile, unless the rules
+  /// allow branches.
   void walk(ir::Value value, DraftSection section, std::int64_t origin, bool stored) {
     std::vector<ir::Use> transforms;
     ir::NodeId split = ir::kNoNode;
@@ -118,7 +119,9 @@ class Drafter {
       }
     }
     if (leaves && stored) section.ops.push_back({TileOpKind::kStore, value.node, value, origin});
-    if (transforms.size() + (split != ir::kNoNode ? 1 : 0) > 1) throw Refusal{"a value has two transforms"};
+    const bool several = transforms.size() + (split != ir::kNoNode ? 1 : 0) > 1;
+    if (several && (!rules_.branches || split != ir::kNoNode)) throw Refusal{"a value has two transforms"};
+    if (several) return walk_branches(value, transforms, std::move(section), origin);
     if (split != ir::kNoNode) return walk_split(split, std::move(section), origin);
     if (transforms.empty()) {
       draft_.sections.push_back(std::move(section));
@@ -128,6 +131,23 @@ class Drafter {
     visited_.insert(use.node);
     transform(value, use, section, origin);
     walk({use.node, 0}, std::move(section), origin, true);
+  }
+
+  /// Each transform of `value` starts a chain of operations. All chains are in one section, one after another.
+  void walk_branches(ir::Value value, std::span<const ir::Use> transforms, DraftSection section, std::int64_t origin) {
+    const int number = kept_++;
+    for (const auto& use : transforms) {
+      const auto at = section.ops.size();
+      if (!visited_.insert(use.node).second) throw Refusal{"an operation reads a value twice"};
+      transform(value, use, section, origin);
+      (&use == transforms.data() ? section.ops[at].keeps : section.ops[at].from) = number;
+      const auto sections = draft_.sections.size();
+      walk({use.node, 0}, std::move(section), origin, true);
+      if (draft_.sections.size() != sections + 1) throw Refusal{"a branch is split into parts"};
+      section = std::move(draft_.sections.back());
+      draft_.sections.pop_back();
+    }
+    draft_.sections.push_back(std::move(section));
   }
 
   /// Adds the use as a sink; false if it is not a sink.
@@ -197,7 +217,7 @@ class Drafter {
   /// normalised by a step of their own just as well.
   void norm(ir::Value value, ir::NodeId node, DraftSection& section, std::int64_t origin) {
     const auto dim = graph_.attrs_as<ir::NormAttrs>(node).dim;
-    if (dim > (draft_.source == ir::kNoNode ? kTileColumnsMax : kHeadColumnsMax))
+    if (dim > (draft_.source == ir::kNoNode || rules_.row_norms ? kTileColumnsMax : kHeadColumnsMax))
       throw Refusal{fmt::format("a norm over {} columns does not fit a tile", dim)};
     if (graph_.type(value).cols() % dim != 0) throw Refusal{"the columns are not a multiple of the norm's"};
     need_unit(section, dim);
@@ -292,7 +312,9 @@ class Drafter {
 
   const ir::Graph& graph_;
   std::set<ir::NodeId> members_, visited_, kv_half_;  ///< kv_half_: KV stores of which only one half has been reached
-  bool halved_ = false;                               ///< the draft has a GLU, which makes one column of two
+  DraftRules rules_;
+  int kept_ = 0;         ///< values that branches start from
+  bool halved_ = false;  ///< the draft has a GLU, which makes one column of two
   TileDraft draft_;
 };
 
@@ -417,9 +439,10 @@ std::string TileDraft::label(const ir::Graph& graph) const {
   return text;
 }
 
-std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                                         const DraftRules& rules) {
   try {
-    return Drafter(graph, members).run(members);
+    return Drafter(graph, members, rules).run(members);
   } catch (const Refusal& refusal) {
     return std::unexpected(refusal.why);
   }

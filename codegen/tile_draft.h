@@ -38,6 +38,9 @@ struct DraftOp {
   ir::Value operand;              ///< what it reads (vector, tensor, squares, RoPE table) or, if a sink, writes
   std::int64_t origin = 0;        ///< source column that corresponds to the operand's column 0
   bool gated = false;             ///< kBinary: the operand is the function's first argument, and the tile its second
+  /// A value that several operations continue (DraftRules::branches): the first of them keeps the tile under a number,
+  /// the others start from what has been kept. -1: not so.
+  int keeps = -1, from = -1;
 };
 
 /// Columns [begin, end) of the source, which run the same operations. Tiles never cross a section's borders.
@@ -61,8 +64,15 @@ struct TileDraft {
   [[nodiscard]] std::string label(const ir::Graph& graph) const;
 };
 
+/// What a back-end's tile programs may have besides what all have.
+struct DraftRules {
+  bool row_norms = false;  ///< norms may follow a matmul whatever their length; else only norms of heads may
+  bool branches = false;   ///< several chains of operations may continue a value, such as copies of a row times weights
+};
+
 /// The draft, or the reason why the members do not form a tile program. members: in topological order.
-std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members);
+std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                                         const DraftRules& rules = {});
 
 /// True if a step of this node alone is a kernel of its own, on every target, and not a tile program.
 bool stands_alone(const ir::Graph& graph, ir::NodeId node);

@@ -115,9 +115,13 @@ std::vector<std::unique_ptr<plan::StepT>> ValuePlaces::lower(std::span<passes::S
   std::vector<std::unique_ptr<plan::StepT>> out;
   for (auto& [nodes, choice, scratch_offset] : steps) {
     if (choice.step.body.type == plan::Body::NONE) continue;
-    out.push_back(std::make_unique<plan::StepT>(std::move(choice.step)));
-    for (auto& operand : out.back()->operands) operand = address_of(operand, choice, scratch_offset);
-    if (finish) finish(choice, *out.back());
+    const auto add = [&](passes::Choice& one) {
+      out.push_back(std::make_unique<plan::StepT>(std::move(one.step)));
+      for (auto& operand : out.back()->operands) operand = address_of(operand, one, scratch_offset);
+      if (finish) finish(one, *out.back());
+    };
+    add(choice);
+    for (auto& next : choice.then) add(next);
   }
   return out;
 }

@@ -41,6 +41,7 @@ void write_step(std::string& out, const Program& program, const Variant& variant
                  layer, chosen.label, bytes_text(chosen.weight_bytes), bytes_text(chosen.activation_bytes),
                  double(chosen.flops) * 1e-6);
   if (!chosen.reason.empty()) fmt::format_to(to, "; {}", chosen.reason);
+  for (const Choice& next : step.choice.then) fmt::format_to(to, "\n//   then: {}", next.step.label);
   out += "\n//   nodes";
   for (const NodeId node : step.nodes) fmt::format_to(to, " {}={}", name({node, 0}), ir::op_def(graph.op(node)).name);
   out += '\n';

@@ -31,6 +31,7 @@ struct Choice {
   std::int64_t counter_bytes = 0;  ///< bytes of u32 counters in Space::Counters that the step uses
   std::vector<float> constants;    ///< data that the kernel reads besides its operands
   KernelSource kernel;             ///< empty if the target has the kernel precompiled
+  std::vector<Choice> then{};      ///< steps that follow at once and share this one's scratch; costs are on the first
 };
 
 /// Why a group has no kernel.
@@ -64,8 +65,15 @@ class Target {
   /// do not merge.
   [[nodiscard]] virtual std::int64_t glu_interleave(DType weight, std::int64_t n) const = 0;
 
+  /// True if what needs whole rows, a post-norm or a router, may join the step of the matmul that makes the rows
+  /// (fuse_epilogues.cc).
+  [[nodiscard]] virtual bool fuses_row_norms() const { return false; }
+
   /// True if a matmul with this number of columns may be merged with others (merge_qkv.cc).
   [[nodiscard]] virtual bool merges_columns(std::int64_t) const { return true; }
+
+  /// True if other matmuls may be merged behind those, if only elementwise functions read them.
+  [[nodiscard]] virtual bool merges_last() const { return false; }
 
   /// True if kernels take rows at any distance, so that a range of columns of a value needs no copy (views.h).
   [[nodiscard]] virtual bool views_columns() const { return false; }

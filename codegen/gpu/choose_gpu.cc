@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/matmul_config.h"
@@ -27,14 +28,25 @@ std::expected<passes::Choice, std::string> GpuChooser::choose(std::span<const ir
   } else if (nodes.size() == 1 && stands_alone(graph_, node)) {
     out_.step.label = ir::op_def(graph_.op(node)).name;
     if (auto why = step_of_one(node); !why.empty()) return std::unexpected(std::move(why));
+  } else if (const auto routed = split_at_route(graph_, nodes); !routed) {
+    return std::unexpected(routed.error());
+  } else if (*routed) {
+    if (auto why = refuses_alignment((*routed)->matmul); !why.empty()) return std::unexpected(std::move(why));
+    matmul_and_route(**routed);
   } else {
-    const auto draft = draft_tile_program(graph_, nodes);
+    const auto draft = draft_tile_program(graph_, nodes, kGpuDraftRules);
     if (!draft) return std::unexpected(draft.error());
-    const auto shape = shape_of(graph_, *draft);
-    if (!shape) return std::unexpected(shape.error());
+    const auto halves = split_at_row_norm(graph_, *draft);
+    if (!halves) return std::unexpected(halves.error());
     out_.step.label = draft->label(graph_);
     if (auto why = refuses_alignment(*draft); !why.empty()) return std::unexpected(std::move(why));
-    tile(*draft, *shape);
+    if (*halves) {
+      matmul_and_norm(**halves);
+    } else {
+      const auto shape = shape_of(graph_, *draft);
+      if (!shape) return std::unexpected(shape.error());
+      tile(*draft, *shape);
+    }
   }
   return std::move(out_);
 }
@@ -127,10 +139,72 @@ std::string GpuChooser::refuses_alignment(const TileDraft& draft) const {
   return is_float(dtype) && !aligned ? "a matmul's rows are not aligned to 16 bytes" : std::string();
 }
 
+EpilogueContext GpuChooser::epilogue_context() const {
+  return {[this](ir::Value value) { return binding_.rows.row_elements(value); }, binding_.bounds.table_blocks,
+          kGpuKvBlockTokens};
+}
+
+/// Few tokens: one launch, whose last block makes the rows. Many: the rows are a launch of their own, in which each row
+/// has a block.
+void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
+  const auto bound = rows_of_step(halves.matmul.rows).bound;
+  const bool sum = halves.rows.source != ir::kNoNode;
+  const auto epilogue = generate_epilogue(graph_, halves.matmul, epilogue_context());
+  const auto tail = generate_epilogue(graph_, halves.rows, epilogue_context());
+  out_.scratch_bytes = bound * halves.matmul.slots * halves.matmul.cols * kFloatBytes;
+  // With experts the shares follow the rows.
+  RowSource source{.stem = sum ? "sum_experts" : "rows", .pointers = {{.kind = Kind::kScratch}}};
+  const auto type = [&](std::string_view rows, std::string_view slots) {
+    if (!sum) return fmt::format("{}<{}>", rows, halves.rows.cols);
+    const auto shares = graph_.operand(halves.rows.source, 1);
+    return fmt::format("{}<{}, {}, {}>", slots, halves.matmul.slots, halves.rows.cols, row_floats(shares));
+  };
+  if (sum) source.pointers.push_back({.kind = Kind::kValue, .value = graph_.operand(halves.rows.source, 1)});
+  if (bound <= kTailTokensMax) {
+    out_.step.reason = "the last block makes whole rows";
+    source.type = type("FreshRows", "FreshSlots");
+    MatmulTail last{.kernel = "MatmulNorm", .pointers = source.pointers};
+    last.text = tail.text;
+    last.text.replace(last.text.find("Epilogue"), std::string_view("Epilogue").size(), "Tail");
+    last.config.use("Tail", "gpu::Tail").use("TailSource", source.type);
+    last.pointers.push_back(input(GpuInput::kCounts));
+    last.pointers.insert(last.pointers.end(), tail.pointers.begin(), tail.pointers.end());
+    return matmul(halves.matmul, halves.matmul_shape, epilogue, &last);
+  }
+  out_.step.reason = "a second launch makes whole rows";
+  matmul(halves.matmul, halves.matmul_shape, epilogue);
+  auto first = std::exchange(out_, {});
+  out_.step.label = halves.rows.label(graph_);
+  source.type = type("LoadedRows", "SummedSlots");
+  fill_rows(source, halves.rows, halves.rows_shape, tail);
+  first.then.push_back(std::move(out_));
+  out_ = std::move(first);
+}
+
+void GpuChooser::matmul_and_route(const RoutedDraft& routed) {
+  const auto bound = rows_of_step(routed.matmul.rows).bound;
+  const auto epilogue = generate_epilogue(graph_, routed.matmul, epilogue_context());
+  const auto router = router_of(routed.route, {.kind = Kind::kScratch}, routed.matmul.cols);
+  out_.step.label = routed.matmul.label(graph_) + " + route";
+  out_.scratch_bytes = bound * routed.matmul.cols * kFloatBytes;
+  if (bound <= kTailTokensMax) {
+    out_.step.reason = "the last block chooses the experts";
+    MatmulTail last{.kernel = "MatmulRoute", .pointers = router.pointers};
+    last.text = fmt::format("struct Router {{\n{}}};\n", router.config.text());
+    last.config.use("Router", "gpu::Router");
+    return matmul(routed.matmul, routed.shape, epilogue, &last);
+  }
+  out_.step.reason = "a second launch chooses the experts";
+  matmul(routed.matmul, routed.shape, epilogue);
+  auto first = std::exchange(out_, {});
+  out_.step.label = ir::op_def(Op::kRoute).name;
+  launch_router(routed.route, router);
+  first.then.push_back(std::move(out_));
+  out_ = std::move(first);
+}
+
 void GpuChooser::tile(const TileDraft& draft, const EpilogueShape& shape) {
-  const EpilogueContext context{[this](ir::Value value) { return binding_.rows.row_elements(value); },
-                                binding_.bounds.table_blocks, kGpuKvBlockTokens};
-  const auto epilogue = generate_epilogue(graph_, draft, context);
+  const auto epilogue = generate_epilogue(graph_, draft, epilogue_context());
   if (draft.source != ir::kNoNode && passes::is_matmul(graph_, draft.source))
     matmul(draft, shape, epilogue);
   else
@@ -139,7 +213,8 @@ void GpuChooser::tile(const TileDraft& draft, const EpilogueShape& shape) {
 
 /// Steps with many tokens use matrix instructions (matmul_tiles.h) where choose_tiles allows it, all others
 /// matmul_rows.h. Rows of logits (rows.count != 0) are few, so they always use the latter.
-void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue) {
+void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
+                        const MatmulTail* tail) {
   const auto weight = graph_.operand(draft.source, 1);
   const auto& type = graph_.type(weight);
   const bool experts = graph_.op(draft.source) == Op::kExpertMatmul;
@@ -148,7 +223,7 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
   const auto bound = rows.bound * draft.slots;
   const auto tuning = tuning_for(tuning_, fmt::format("{}x{}", n, k));
   const auto count = experts ? type.shape[0].value : 0;
-  const auto tiles = rows.count != 0
+  const auto tiles = rows.count != 0 || tail != nullptr
                          ? std::nullopt
                          : choose_tiles(target_, type.dtype, n, k, rows.bound, draft.slots, count, shape, tuning);
   KernelText text{.header = tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
@@ -184,6 +259,14 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     arguments.push_back({.kind = Kind::kValue, .value = graph_.operand(draft.source, 2)});
   }
   arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
+  if (tail != nullptr) {
+    text.header = "kernels/gpu/matmul_norm.h";
+    text.kernel = tail->kernel;
+    text.before += tail->text + "\n";
+    text.config.append(tail->config);
+    arguments.insert(arguments.end(), tail->pointers.begin(), tail->pointers.end());
+    arguments.push_back(counters(bound));
+  }
   const auto stem =
       experts ? fmt::format("{}_{}_{}x{}x{}_t{}", tiles ? "expert_tiles" : "experts", dtype_name(type.dtype), count, n,
                             k, bound)
@@ -193,7 +276,10 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
 
 /// Tile programs without a matmul: FillRows with one of the sources of kernels/gpu/rows.h.
 void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue) {
-  const auto rows = rows_of_step(draft.rows);
+  fill_rows(row_source(draft), draft, shape, epilogue);
+}
+
+GpuChooser::RowSource GpuChooser::row_source(const TileDraft& draft) const {
   std::vector<PointerArgument> arguments;
   std::string source, stem;
   if (draft.source == ir::kNoNode && draft.sections.front().ops.front().kind == plan::TileOpKind::kLoad) {
@@ -207,7 +293,8 @@ void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const 
     arguments = {{.kind = Kind::kValue, .value = draft.input}};
     stem = "rows";
   } else if (graph_.op(draft.source) == Op::kExpertSum) {
-    source = fmt::format("SummedSlots<{}, {}>", graph_.type(draft.input).shape[1].value, draft.cols);
+    source = fmt::format("SummedSlots<{}, {}, {}>", graph_.type(draft.input).shape[1].value, draft.cols,
+                         row_floats(graph_.operand(draft.source, 1)));
     arguments = {{.kind = Kind::kValue, .value = draft.input},
                  {.kind = Kind::kValue, .value = graph_.operand(draft.source, 1)}};
     stem = "sum_experts";
@@ -222,15 +309,24 @@ void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const 
     arguments = {{.kind = Kind::kValue, .value = table}, {.kind = Kind::kValue, .value = draft.input}};
     stem = "embed";
   }
+  return {std::move(source), std::move(stem), std::move(arguments)};
+}
+
+void GpuChooser::fill_rows(const RowSource& source, const TileDraft& draft, const EpilogueShape& shape,
+                           const EpilogueSource& epilogue) {
+  const auto rows = rows_of_step(draft.rows);
+  auto arguments = source.pointers;
   // A block has the largest number of columns, up to 256, that the epilogue allows (shape).
   const auto columns = draft.cols;
   std::int64_t block = shape.multiple_of;
-  while (block * 2 <= 256 && block < columns && (shape.divides == 0 || shape.divides % (block * 2) == 0)) block *= 2;
+  while (shape.norm_columns == 0 && block * 2 <= 256 && block < columns &&
+         (shape.divides == 0 || shape.divides % (block * 2) == 0))
+    block *= 2;
   const auto wave = target_.wave;
   // More than 256 columns are those of a norm, which one block must have.
   const auto waves = std::clamp<std::int64_t>(block / wave, 1, (block > 1024 ? 1024 : 256) / wave);
   KernelText text{.header = "kernels/gpu/rows.h", .kernel = "FillRows", .defaults = {}, .before = epilogue.text + "\n"};
-  text.config.use("Source", source)
+  text.config.use("Source", source.type)
       .use("Epilogue", "gpu::Epilogue")
       .number("kColumns", columns)
       .number("kBlockRows", block)
@@ -241,7 +337,7 @@ void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const 
   text.threads = waves * wave;
   arguments.push_back(input(GpuInput::kCounts));
   arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
-  launch(fmt::format("{}_{}_t{}", stem, columns, rows.bound), text, arguments);
+  launch(fmt::format("{}_{}_t{}", source.stem, columns, rows.bound), text, arguments);
 }
 
 // nodes: the attention, and optionally the quantize of its result, which the kernel then does too. Pointers that a

@@ -46,7 +46,8 @@ std::string GpuChooser::step_of_one(ir::NodeId node) {
       rope_table(node);
       return {};
     case Op::kRoute:
-      route(node);
+      launch_router(node, router_of(node, {.kind = Kind::kValue, .value = graph_.operand(node, 0)},
+                                    row_floats(graph_.operand(node, 0))));
       return {};
     case Op::kRopeFreqs:  // no step: rope_table() has the frequencies as constants
       return {};
@@ -138,35 +139,48 @@ void GpuChooser::rope_table(ir::NodeId node) {
   launch(fmt::format("rope_table_{}_t{}", angles, rows.bound), text, arguments);
 }
 
-void GpuChooser::route(ir::NodeId node) {
-  const auto logits = graph_.operand(node, 0);
-  const bool biased = graph_.operands(node).size() > 1;
+GpuChooser::Router GpuChooser::router_of(ir::NodeId node, const PointerArgument& logits,
+                                         std::int64_t row_floats) const {
+  const auto operands = graph_.operands(node);
+  const bool biased = operands.size() > 1, scaled = operands.size() > 2;
   const auto& route = graph_.attrs_as<ir::RouteAttrs>(node);
-  const auto experts = graph_.type(logits).cols();
-  const auto rows = rows_of_step(graph_.type(logits).shape[0]);
-  KernelText text{.header = "kernels/gpu/experts.h", .kernel = "Route", .defaults = {}, .before = {}};
-  text.blocks = rows.bound;
-  text.threads = target_.wave;
-  text.config.number("kExperts", experts)
+  const auto& type = graph_.type(operands[0]);
+  const auto rows = rows_of_step(type.shape[0]);
+  Router out;
+  out.config.number("kExperts", type.cols())
       .number("kUsed", route.used)
       .number("kGroups", route.groups)
       .number("kGroupsUsed", route.groups_used)
       .number("kGroupTop", route.group_top)
       .number("kPerAdjugate", route.experts_per_adjugate)
-      .number("kRowFloats", row_floats(logits))
+      .number("kRowFloats", row_floats)
       .number("kTokensTotal", rows.bound)
       .number("kCount", rows.count)
       .flag("kSigmoid", route.gate == ir::RouteGate::kSigmoid)
       .flag("kBiased", biased)
+      .flag("kFactors", scaled)
       .flag("kOverChosen", route.share == ir::RoutingNormalization::kChosen)
       .real("kScale", route.scale);
-  const std::vector<PointerArgument> arguments{
-      {.kind = Kind::kValue, .value = logits},
-      {.kind = Kind::kValue, .value = biased ? graph_.operand(node, 1) : logits},
-      input(GpuInput::kCounts),
-      {.kind = Kind::kValue, .value = {node, 0}},
-      {.kind = Kind::kValue, .value = {node, 1}}};
-  launch(fmt::format("route_{}_t{}", experts, rows.bound), text, arguments);
+  const auto vector = [&](std::size_t i) {
+    return i < operands.size() ? PointerArgument{.kind = Kind::kValue, .value = operands[i]} : logits;
+  };
+  out.pointers = {logits,
+                  vector(1),
+                  vector(2),
+                  input(GpuInput::kCounts),
+                  {.kind = Kind::kValue, .value = {node, 0}},
+                  {.kind = Kind::kValue, .value = {node, 1}}};
+  return out;
+}
+
+void GpuChooser::launch_router(ir::NodeId node, const Router& router) {
+  const auto& type = graph_.type(graph_.operand(node, 0));
+  const auto rows = rows_of_step(type.shape[0]);
+  KernelText text{.header = "kernels/gpu/experts.h", .kernel = "Route", .defaults = {}, .before = {}};
+  text.config = router.config;
+  text.blocks = rows.bound;
+  text.threads = target_.wave;
+  launch(fmt::format("route_{}_t{}", type.cols(), rows.bound), text, router.pointers);
 }
 
 void GpuChooser::interleaved_split(ir::NodeId node) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codegen/gpu/gpu_target.h"
+#include "codegen/gpu/row_norm.h"
 #include "codegen/gpu/source/epilogue_source.h"
 #include "codegen/gpu/source/kernel_text.h"
 #include "codegen/step_operands.h"
@@ -43,8 +44,29 @@ class GpuChooser {
   };
 
   void tile(const TileDraft& draft, const EpilogueShape& shape);
-  void matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);
+  /// What FillRows takes its rows from: the source type's name, a stem for the kernel's name, and pointers.
+  struct RowSource {
+    std::string type, stem;
+    std::vector<PointerArgument> pointers;
+  };
+  /// What the last block of a matmul for few tokens does with the rows in scratch (matmul_norm.h): the kernel, what its
+  /// source needs besides the matmul's, and the pointers of the tail's arguments.
+  struct MatmulTail {
+    std::string kernel;
+    std::vector<PointerArgument> pointers;
+    std::string text;
+    ConfigText config;
+  };
+  void matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
+              const MatmulTail* tail = nullptr);
+  static constexpr std::int64_t kTailTokensMax = 4;  ///< in steps of more tokens a launch of its own does that
+  void matmul_and_norm(const RowNormDraft& halves);
+  void matmul_and_route(const RoutedDraft& routed);
   void rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);
+  [[nodiscard]] RowSource row_source(const TileDraft& draft) const;
+  void fill_rows(const RowSource& source, const TileDraft& draft, const EpilogueShape& shape,
+                 const EpilogueSource& epilogue);
+  [[nodiscard]] EpilogueContext epilogue_context() const;
   /// Returns the reason if there is no kernel for it, else an empty string.
   std::string attention(std::span<const ir::NodeId> nodes);
   /// The reason why the draft's operands do not lie where its kernel needs them; empty if they do.
@@ -54,7 +76,13 @@ class GpuChooser {
   std::string step_of_one(ir::NodeId node);
   void norm(ir::NodeId node);
   void rope_table(ir::NodeId node);
-  void route(ir::NodeId node);
+  /// A router's configuration and the pointers of its arguments.
+  struct Router {
+    ConfigText config;
+    std::vector<PointerArgument> pointers;
+  };
+  [[nodiscard]] Router router_of(ir::NodeId node, const PointerArgument& logits, std::int64_t row_floats) const;
+  void launch_router(ir::NodeId node, const Router& router);
   void interleaved_split(ir::NodeId node);
   void arrange(ir::NodeId node);
   void self_attention(ir::NodeId node);

@@ -8,6 +8,7 @@
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/lower_gpu.h"
 #include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/row_norm.h"
 #include "codegen/gpu/source/epilogue_source.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "codegen/tile_draft.h"
@@ -26,7 +27,7 @@ constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take
 constexpr DType kGpuKvTypes[] = {DType::kF16};
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
 constexpr std::int64_t kStateRowsMax = 1024;
-constexpr std::int64_t kHeadDimMax = 256, kTilesHeadDimMax = 128, kSelfHeadDimMax = 256;
+constexpr std::int64_t kHeadDimMax = 512, kTilesPartMax = 128, kSelfHeadDimMax = 256;
 constexpr std::int64_t kShortTextTokens = 64;
 
 /// Why these nodes have no attention kernel; nothing if they have.
@@ -44,8 +45,8 @@ std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::sp
   return std::nullopt;
 }
 
-/// The repack steps can only load experts' weights that are tensors of the file with all experts, or gate and up
-/// interleaved.
+/// The repack steps can only load experts' weights that are tensors of the file with all experts or the same rows of
+/// each, or gate and up interleaved.
 std::optional<std::string> refuses_expert_weight(const ir::Graph& graph, ir::Value weight) {
   if (graph.op(weight.node) == Op::kConcatRows) {
     if (graph.attrs_as<ir::PartsAttrs>(weight.node).unit == 0) return "merged experts' weights are not interleaved";
@@ -53,6 +54,7 @@ std::optional<std::string> refuses_expert_weight(const ir::Graph& graph, ir::Val
       if (auto why = refuses_expert_weight(graph, part)) return why;
     return std::nullopt;
   }
+  if (graph.op(weight.node) == Op::kSliceRows) return refuses_expert_weight(graph, graph.operand(weight.node, 0));
   if (graph.op(weight.node) != Op::kWeight) return "experts' weights are not tensors of the model file";
   if (graph.attrs_as<ir::WeightAttrs>(weight.node).name.find(ir::kExpertWildcard) != std::string::npos)
     return "GPUs do not support experts in separate tensors yet";
@@ -85,16 +87,19 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
 }
 
 /// A block has about 256 lanes: as many heads of a KV head as fit, which share keys and values, and then as many tiles
-/// of 16 tokens. Chunks are longer for small heads, which need less shared memory.
+/// of 16 tokens. Several waves share a wide head (kParts in attention_tiles.h); those blocks have eight waves. Chunks
+/// are longer for small heads, which need less shared memory.
 std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& target,
                                                              const ir::AttentionAttrs& attention,
                                                              const ir::Bounds& bounds, const Tuning& tuning) {
-  constexpr std::int64_t kLanesWanted = 256, kLongChunkDim = 64;
+  constexpr std::int64_t kLanesWanted = 256, kWavesOfWide = 8, kLongChunkDim = 64;
   if (!uses_matrix_instructions(target, bounds.tokens, tuning) || bounds.tokens <= bounds.sequences ||
-      attention.head_dim % 32 != 0 || attention.head_dim > kTilesHeadDimMax)
+      attention.head_dim % 32 != 0)
     return std::nullopt;
   AttentionConfig::Tiles out;
-  const auto group = attention.heads / attention.kv_heads, waves = kLanesWanted / target.wave;
+  out.parts = (attention.head_dim + kTilesPartMax - 1) / kTilesPartMax;
+  const auto group = attention.heads / attention.kv_heads;
+  const auto waves = out.parts == 1 ? kLanesWanted / target.wave : kWavesOfWide / out.parts;
   for (std::int64_t heads = 1; heads <= std::min(group, waves); ++heads)
     if (group % heads == 0) out.heads = heads;
   const auto tokens = std::max<std::int64_t>(1, waves / out.heads) * kTileRows;
@@ -129,7 +134,8 @@ std::vector<passes::Target::VariantSpec> rows_of_all_tokens(std::string_view nam
 /// Refuses groups that cannot be a step, whatever tile program they would form.
 std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   for (const auto node : members) {
-    if (graph.op(node) == Op::kExpertSum && node != members[0]) return "the sum over experts is a step of its own";
+    if (graph.op(node) == Op::kExpertSum && node != members[0] && graph.op(members[0]) != Op::kExpertMatmul)
+      return "the sum over experts is a step of its own";
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
     if (graph.op(node) == Op::kSelfAttention)
@@ -139,7 +145,8 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
     if (auto why = refuses_state(graph, node)) return why;
     if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members, elementwise::kParametersMax);
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
-    const bool in_tile = graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm;
+    const bool in_tile = graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm ||
+                         (graph.op(node) == Op::kRoute && graph.op(members[0]) == Op::kMatmul);
     if (members.size() > 1 && !in_tile && stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
   }
@@ -174,8 +181,15 @@ std::optional<std::string> GpuTargetModel::group_refusal(const ir::Graph& graph,
   if (graph.op(members[0]) == Op::kAttention || graph.op(members[0]) == Op::kShortConv ||
       (members.size() == 1 && stands_alone(graph, members[0])))
     return std::nullopt;
-  const auto draft = draft_tile_program(graph, members);
+  const auto routed = split_at_route(graph, members);
+  if (!routed) return routed.error();
+  if (*routed) return refuses_source(graph, (*routed)->matmul);
+  const auto draft = draft_tile_program(graph, members, kGpuDraftRules);
   if (!draft) return draft.error();
+  if (auto why = refuses_source(graph, *draft)) return why;
+  const auto halves = split_at_row_norm(graph, *draft);
+  if (!halves) return halves.error();
+  if (*halves) return std::nullopt;
   const auto shape = shape_of(graph, *draft);
   if (!shape) return shape.error();
   return std::nullopt;
@@ -216,7 +230,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   // Small blocks get a place on a unit sooner, beside the blocks of other kernels.
   const bool large = target.loads_ahead || rows > kTokenTile, many = rows > kTokenTile;
   out.waves = tuned_positive(tuning, "attention_waves", (large ? 256 : 128) / target.wave);
-  out.team_tokens = tuned_positive(tuning, "team_tokens", large ? 4 : 8);
+  out.team_tokens = tuned_positive(tuning, "team_tokens", attention.head_dim > 256 ? 2 : large ? 4 : 8);
   out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
   const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const auto workers = many ? 1 : target.attention_blocks / (jobs * rows);
@@ -227,7 +241,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   // The grid of AttentionTiles has blocks for tiles and, behind them, blocks for single rows (attention_tiles.h).
   if (out.tiles) {
     out.workers = 1;
-    out.waves = out.tiles->heads * out.tiles->tokens / kTileRows;
+    out.waves = out.tiles->heads * out.tiles->tokens / kTileRows * out.tiles->parts;
     out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
   }
   out.blocks += rows * jobs * out.workers;
@@ -240,8 +254,8 @@ std::string attention_problem(const AttentionConfig& config, const ir::Attention
                               const ir::Bounds& bounds, const AttentionChoice& asked) {
   const bool prompt = bounds.tokens > bounds.sequences;
   if (prompt && asked.tiles.value_or(false) && bounds.tokens >= kPromptTokensLeast && !config.tiles)
-    return fmt::format("--attention tiles needs heads of a multiple of 32 columns up to {}, and this model's have {}",
-                       kTilesHeadDimMax, attention.head_dim);
+    return fmt::format("--attention tiles needs heads of a multiple of 32 columns, and this model's have {}",
+                       attention.head_dim);
   if (!prompt && asked.split.value_or(false) && bounds.tokens <= kTokenTile && config.workers < 2)
     return fmt::format("--attention split is not possible: a context of {} positions is too short for two workers",
                        bounds.table_blocks * kGpuKvBlockTokens);
@@ -254,7 +268,11 @@ void AttentionConfig::write_to(ConfigText& out) const {
       .number("kTokensPerWorker", tokens_per_worker)
       .number("kWaves", waves)
       .number("kTeamTokens", team_tokens);
-  if (tiles) out.number("kTileHeads", tiles->heads).number("kTileTokens", tiles->tokens).number("kChunk", tiles->chunk);
+  if (tiles)
+    out.number("kTileHeads", tiles->heads)
+        .number("kTileTokens", tiles->tokens)
+        .number("kChunk", tiles->chunk)
+        .number("kParts", tiles->parts);
 }
 
 /// Decode variants for 1, 2, 4, ... sequences; prefill variants for 16, 512 and, on large GPUs, 2048 tokens.

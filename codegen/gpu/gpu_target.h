@@ -28,7 +28,9 @@ class GpuTargetModel final : public BackEndTarget {
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
   [[nodiscard]] bool splits_rms_norm() const override { return true; }
   [[nodiscard]] std::int64_t glu_interleave(DType weight, std::int64_t n) const override;
+  [[nodiscard]] bool fuses_row_norms() const override { return true; }
   [[nodiscard]] bool merges_columns(std::int64_t n) const override;
+  [[nodiscard]] bool merges_last() const override { return true; }
   [[nodiscard]] bool views_columns() const override { return true; }
   [[nodiscard]] std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
@@ -62,6 +64,7 @@ struct AttentionConfig {
   struct Tiles {
     std::int64_t heads = 1, tokens = 16;  ///< of a block
     std::int64_t chunk = 32;              ///< tokens of the context per iteration
+    std::int64_t parts = 1;               ///< waves that share a head's columns
   };
   std::int64_t heads_per_block = 0, workers = 1, waves = 8, tokens_per_worker = 256, team_tokens = 8;
   std::optional<Tiles> tiles;      ///< none for few rows, unsuitable head_dim, or targets without matrix instructions

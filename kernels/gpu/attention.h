@@ -3,7 +3,8 @@
 // row t has its own sequence and position. A block computes some query heads of one KV head for one row.
 //
 // Work split. The context is cut into chunks of kChunk tokens, which the waves of a block take in turn. Within a wave,
-// a team of lanes shares a token: each lane holds 8 dimensions (16 bytes) of its keys and values.
+// a team of lanes shares a token: each lane holds a unit of 8 dimensions (16 bytes) of its keys and values, or, where a
+// head has more units than a wave has lanes, every kTeamLanes-th unit.
 //
 //   head_dim 128, wave of 32: 2 teams of 16 lanes, kTokens = 8 tokens per team, kChunk = 16
 //
@@ -56,13 +57,14 @@ struct Attention {
   static constexpr int kGroup = C::kHeadsPerBlock > 0 ? C::kHeadsPerBlock : C::kHeads / kKvHeads;
   static_assert(C::kHeads % kKvHeads == 0 && C::kHeads / kKvHeads % kGroup == 0,
                 "kGroup must divide the query heads of a KV head");
-  static_assert(kHeadDim % 8 == 0 && kHeadDim <= 256, "head_dim: a multiple of 8, at most 256");
+  static_assert(kHeadDim % 8 == 0 && kHeadDim <= 512, "head_dim: a multiple of 8, at most 512");
 
   /// The smallest power of two that is at least `units`.
   FORGE_DEVICE static constexpr int lanes_of(int units) { return units <= 1 ? 1 : 2 * lanes_of((units + 1) / 2); }
   static constexpr int kUnits = kHeadDim / 8;  ///< units of 16 bytes in a row of K or V
   static constexpr int kThreads = C::kWaves * kWave;
-  static constexpr int kTeamLanes = lanes_of(kUnits);  ///< lanes that share a token
+  static constexpr int kTeamLanes = lanes_of(kUnits) < kWave ? lanes_of(kUnits) : kWave;  ///< lanes that share a token
+  static constexpr int kOwn = ceil_div(kUnits, kTeamLanes);                               ///< units of a lane
   static constexpr int kTeams = kWave / kTeamLanes;
   static constexpr int kTokens = C::kTeamTokens < kTeamLanes ? C::kTeamTokens : kTeamLanes;  ///< of a team, per chunk
   static constexpr int kSpread = kTeamLanes / kTokens;  ///< lanes that hold the same token's score
@@ -99,13 +101,15 @@ struct Attention {
   using Part = Elements<F16>;  ///< 8 dimensions of a head, as floats
   /// A lane's part of its wave's online softmax.
   struct State {
-    Part values[kGroup];    ///< weighted values of the team's tokens, the lane's 8 dimensions
-    float maximum[kGroup];  ///< of all scores of the wave so far; the same in all lanes
-    float sum[kGroup];      ///< sum of the weights of the token whose score the lane holds
+    Part values[kGroup][kOwn];  ///< weighted values of the team's tokens, the lane's units
+    float maximum[kGroup];      ///< of all scores of the wave so far; the same in all lanes
+    float sum[kGroup];          ///< sum of the weights of the token whose score the lane holds
   };
-  /// A lane's part of a chunk: its unit of the keys and values of its team's tokens.
+  using Units = U32x4[kTokens][kOwn];
+  using Query = Part[kGroup][kOwn];
+  /// A lane's part of a chunk: its units of the keys and values of its team's tokens.
   struct Chunk {
-    U32x4 keys[kTokens], values[kTokens];
+    Units keys, values;
   };
   /// The block's part: query heads head0 .. head0+kGroup-1 of row t. It sees positions oldest .. position. table: the
   /// block table of its sequence.
@@ -125,8 +129,12 @@ struct Attention {
     }
   }
 
-  /// The lane's number in its team, which is the unit of 8 dimensions that it holds (kUnits or more: none).
+  /// The lane's number in its team, which is the first unit of 8 dimensions that it holds (kUnits or more: none).
   FORGE_DEVICE static int unit() { return lane_id() % kTeamLanes; }
+  /// True if the lane has an own-th unit. All lanes have the units before the last.
+  FORGE_DEVICE static bool has_unit(int own) {
+    return kUnits % kTeamLanes == 0 || own + 1 < kOwn || unit() + own * kTeamLanes < kUnits;
+  }
   /// Position of the i-th token that the lane's team has of a chunk.
   FORGE_DEVICE static int token_of(int chunk, int i) { return chunk * kChunk + i * kTeams + lane_id() / kTeamLanes; }
   /// Index of a token's row in the pools.
@@ -145,18 +153,21 @@ struct Attention {
   /// Restricts a chunk to the tokens up to `newest` (the row's own position, or older) that the row sees.
   FORGE_DEVICE static Place place_of(const Job& job, int chunk, int newest) {
     const int token0 = token_of(chunk, 0);
-    return {token0, job.oldest - token0, (unit() < kUnits ? newest : -1) - token0,
+    return {token0, job.oldest - token0, (has_unit(0) ? newest : -1) - token0,
             (kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes * kHeadDim : 0) + unit() * 8};
   }
   /// Loads the lane's units of keys or values; zeros for tokens that are not seen, whose blocks may belong to another
   /// sequence by now.
-  FORGE_DEVICE static void load_units(const u16* pool, const Job& job, const Place& place, U32x4 (&out)[kTokens]) {
+  FORGE_DEVICE static void load_units(const u16* pool, const Job& job, const Place& place, Units& out) {
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
-      out[i] = U32x4{};
+      FORGE_UNROLL
+      for (int own = 0; own < kOwn; ++own) out[i][own] = U32x4{};
       if (i * kTeams < place.from || i * kTeams > place.to) continue;
       const u64 row = kOneBlock ? static_cast<u64>(i) * kTeams * kHeadDim : row_of(job, place.token0 + i * kTeams);
-      out[i] = load16(pool + place.first + row);
+      FORGE_UNROLL
+      for (int own = 0; own < kOwn; ++own)
+        if (has_unit(own)) out[i][own] = load16(pool + place.first + row + own * kTeamLanes * 8);
     }
   }
   FORGE_DEVICE static void load_chunk(const Args& args, const Job& job, int chunk, int newest, Chunk& out) {
@@ -168,9 +179,13 @@ struct Attention {
   FORGE_DEVICE static void load_own(const Args& args, const Job& job, int chunk, u64 own, Chunk& out) {
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
-      if (token_of(chunk, i) != job.position || unit() >= kUnits) continue;
-      out.keys[i] = load16(args.k + own + unit() * 8);
-      out.values[i] = load16(args.v + own + unit() * 8);
+      if (token_of(chunk, i) != job.position) continue;
+      FORGE_UNROLL
+      for (int n = 0; n < kOwn; ++n) {
+        if (!has_unit(n)) continue;
+        out.keys[i][n] = load16(args.k + own + (unit() + n * kTeamLanes) * 8);
+        out.values[i][n] = load16(args.v + own + (unit() + n * kTeamLanes) * 8);
+      }
     }
   }
   /// Index of a head's query, in floats.
@@ -179,15 +194,19 @@ struct Attention {
     return (static_cast<u64>(t) * C::kHeads + head) * kHeadDim;
   }
 
-  FORGE_DEVICE static void load_query(const float* q, const Job& job, Part (&query)[kGroup]) {
+  FORGE_DEVICE static void load_query(const float* q, const Job& job, Query& query) {
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
       const float* from = q + query_at(job.t, job.head0 + h) + unit() * 8;
       FORGE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const auto four = unit() < kUnits ? __builtin_bit_cast(F32x4, load16(from + half * 4)) : F32x4{};
+      for (int own = 0; own < kOwn; ++own) {
         FORGE_UNROLL
-        for (int j = 0; j < 4; ++j) query[h].at[half * 4 + j] = four.at[j];
+        for (int half = 0; half < 2; ++half) {
+          const float* at = from + own * kTeamLanes * 8 + half * 4;
+          const auto four = has_unit(own) ? __builtin_bit_cast(F32x4, load16(at)) : F32x4{};
+          FORGE_UNROLL
+          for (int j = 0; j < 4; ++j) query[h][own].at[half * 4 + j] = four.at[j];
+        }
       }
     }
   }
@@ -221,18 +240,22 @@ struct Attention {
 
   /// Adds one chunk to the wave's online softmax. The chunk `next` (-1: none) is loaded into the registers that become
   /// free: its keys once this chunk's keys are multiplied, its values at the end.
-  FORGE_DEVICE static void add_chunk(const Args& args, const Job& job, const Part (&query)[kGroup], int chunk, int next,
+  FORGE_DEVICE static void add_chunk(const Args& args, const Job& job, const Query& query, int chunk, int next,
                                      Chunk& loaded, State& state) {
     const bool is_seen = job.seen(token_of(chunk, unit() / kSpread));
     float parts[kGroup][kTokens], weights[kGroup];
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
-      const Part key = elements_of<F16>(loaded.keys[i]);
       FORGE_UNROLL
-      for (int h = 0; h < kGroup; ++h) {
-        parts[h][i] = 0;
+      for (int h = 0; h < kGroup; ++h) parts[h][i] = 0;
+      FORGE_UNROLL
+      for (int own = 0; own < kOwn; ++own) {
+        const Part key = elements_of<F16>(loaded.keys[i][own]);
         FORGE_UNROLL
-        for (int j = 0; j < 8; ++j) parts[h][i] = fma_of(query[h].at[j], key.at[j], parts[h][i]);
+        for (int h = 0; h < kGroup; ++h) {
+          FORGE_UNROLL
+          for (int j = 0; j < 8; ++j) parts[h][i] = fma_of(query[h][own].at[j], key.at[j], parts[h][i]);
+        }
       }
     }
     Place place = {};
@@ -250,16 +273,26 @@ struct Attention {
       weights[h] = is_seen ? exp2_of(weights[h] - maximum) : 0.0f;
       state.sum[h] = fma_of(state.sum[h], keep, weights[h]);
       FORGE_UNROLL
-      for (int j = 0; j < 8; ++j) state.values[h].at[j] *= keep;
+      for (int own = 0; own < kOwn; ++own) {
+        FORGE_UNROLL
+        for (int j = 0; j < 8; ++j) state.values[h][own].at[j] *= keep;
+      }
     }
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
-      const Part value = elements_of<F16>(loaded.values[i]);
+      float weight[kGroup];
       FORGE_UNROLL
-      for (int h = 0; h < kGroup; ++h) {
-        const float weight = shuffle(weights[h], lane_id() / kTeamLanes * kTeamLanes + i * kSpread);
+      for (int h = 0; h < kGroup; ++h)
+        weight[h] = shuffle(weights[h], lane_id() / kTeamLanes * kTeamLanes + i * kSpread);
+      FORGE_UNROLL
+      for (int own = 0; own < kOwn; ++own) {
+        const Part value = elements_of<F16>(loaded.values[i][own]);
         FORGE_UNROLL
-        for (int j = 0; j < 8; ++j) state.values[h].at[j] = fma_of(weight, value.at[j], state.values[h].at[j]);
+        for (int h = 0; h < kGroup; ++h) {
+          auto& sums = state.values[h][own].at;
+          FORGE_UNROLL
+          for (int j = 0; j < 8; ++j) sums[j] = fma_of(weight[h], value.at[j], sums[j]);
+        }
       }
     }
     if (next >= 0) load_units(args.v, job, place, loaded.values);
@@ -283,13 +316,17 @@ struct Attention {
         lds.sums.set(h * C::kWaves + wave_id(), sum);
         lds.maxima.set(h * C::kWaves + wave_id(), state.maximum[h]);
       }
-      F32x4 halves[2];
       FORGE_UNROLL
-      for (int j = 0; j < 8; ++j) halves[j / 4].at[j % 4] = sum_teams(state.values[h].at[j]);
-      if (lane_id() >= kUnits) continue;
-      FORGE_UNROLL
-      for (int half = 0; half < 2; ++half)
-        lds.values.set(((wave_id() * kGroup + h) * kHeadDim) / 4 + lane_id() * 2 + half, halves[half]);
+      for (int own = 0; own < kOwn; ++own) {
+        F32x4 halves[2];
+        FORGE_UNROLL
+        for (int j = 0; j < 8; ++j) halves[j / 4].at[j % 4] = sum_teams(state.values[h][own].at[j]);
+        const int at = lane_id() + own * kTeamLanes;
+        if (lane_id() >= kTeamLanes || at >= kUnits) continue;
+        FORGE_UNROLL
+        for (int half = 0; half < 2; ++half)
+          lds.values.set(((wave_id() * kGroup + h) * kHeadDim) / 4 + at * 2 + half, halves[half]);
+      }
     }
     barrier();
   }
@@ -426,7 +463,7 @@ struct Attention {
       load_chunk(args, job, first, job.position - 1, loaded);
     }
     wait_for_producer();
-    Part query[kGroup];
+    Query query;
     load_query(args.q, job, query);
     if (first < end) {
       if constexpr (!kOldOnes)

@@ -1,7 +1,7 @@
 #pragma once
 // Attention for prefill by matrix instructions (FlashAttention: Dao, arXiv 2205.14135 and 2307.08691). A block computes
 // kTileTokens consecutive rows of one sequence, which share keys and values, for kTileHeads query heads of one KV head;
-// a wave computes 16 rows of one head. For each chunk of kChunk tokens:
+// a wave computes 16 rows of one head, or a part of their columns. For each chunk of kChunk tokens:
 //
 //   keys, values   global -> shared memory, F16; values transposed
 //   scores         = Q [16][head_dim] * K^T          matrix instructions, f32
@@ -15,6 +15,10 @@
 //   values    32 keys        dimension         keys              (Bt of the second product, hence transposed)
 //   weights   32 keys        query of a wave   keys              (A of the second product; one region per wave)
 //
+// Wide heads: kParts waves share the 16 rows of a head, because one wave's registers would not hold its queries and
+// outputs. Each multiplies its own columns; their partial scores meet in shared memory, where every wave adds them up
+// in the same order, so all have the same softmax. To save shared memory, the values then take the place of the keys.
+//
 // A step may also have rows that are not part of such a run, as decode rows of other sequences. They are computed by
 // blocks as in attention.h. The grid has blocks for both cases; each block decides by find_prompt(), from the step's
 // positions, whether its rows are its own or are left to the other kind.
@@ -25,12 +29,13 @@
 namespace forge::gpu {
 
 /// Defaults. A configuration derives from this and names what AttentionDefaults needs. kWaves is kTileHeads *
-/// kTileTokens / 16.
+/// kTileTokens / 16 * kParts.
 struct AttentionTilesDefaults : AttentionDefaults {
   using Tile = NativeTile;
   static constexpr int kWorkers = 1;
   static constexpr int kTileHeads = 1, kTileTokens = 16, kWaves = 1;
   static constexpr int kChunk = 32;
+  static constexpr int kParts = 1;  ///< waves that share the columns of a head
 };
 
 template <class C>
@@ -47,7 +52,8 @@ struct AttentionTiles {
   static constexpr int kTokenTiles = ceil_div(C::kTokensTotal, C::kTileTokens), kJobs = C::kHeads / C::kTileHeads;
   static constexpr int kTileBlocks = kTokenTiles * kJobs, kBlocks = kTileBlocks + Rows::kBlocks;
   static constexpr int kSlab = 32, kDimSlabs = kHeadDim / kSlab, kKeySlabs = C::kChunk / kSlab;
-  static constexpr int kKeyTiles = C::kChunk / T::kN, kDimTiles = kHeadDim / T::kN;
+  static constexpr int kParts = C::kParts, kPartSlabs = ceil_div(kDimSlabs, kParts), kPartDim = kPartSlabs * kSlab;
+  static constexpr int kKeyTiles = C::kChunk / T::kN, kSlabTiles = kSlab / T::kN;
   static constexpr int kFewest = 8;  ///< least rows for which a tile is used
   /// Weights, and their sum, are scaled by 2^kRaise, which cancels in the division. Without it small weights would be
   /// subnormal in F16: these have fewer bits, and gfx90a's matrix instructions treat them as zeros.
@@ -57,17 +63,21 @@ struct AttentionTiles {
                 "the tile must be f16, 16 rows high and of this wave size");
   static_assert(C::kTileTokens % kRowsOfWave == 0 && kHeadsOfKv % C::kTileHeads == 0,
                 "kTileTokens must be a multiple of 16, and kTileHeads must divide the heads of a KV head");
-  static_assert(kWaves == C::kTileHeads * kWavesOfHead, "kWaves must be kTileHeads * kTileTokens / 16");
+  static_assert(kWaves == C::kTileHeads * kWavesOfHead * kParts,
+                "kWaves must be kTileHeads * kTileTokens / 16 * kParts");
+  static_assert((kParts - 1) * kPartSlabs < kDimSlabs, "each part needs columns of the head");
   static_assert(kHeadDim % kSlab == 0 && C::kChunk % kSlab == 0, "head_dim and kChunk must be multiples of 32");
   static_assert(Pool::kBlockTokens % 8 == 0, "the pool's block_tokens must be a multiple of 8");
 
-  // Offsets in units: keys [dim slab][key], values [key slab][dim], weights [wave][key slab][row]; see above.
-  static constexpr int kKeys = 0, kValues = kKeys + kDimSlabs * C::kChunk * kUnitsOfRow;
+  // Offsets in units: keys [dim slab][key], values [key slab][dim], weights [wave][key slab][row]; see above. With
+  // parts a wave's region for weights has its partial scores before, which are twice as large.
+  static constexpr int kKeys = 0, kValues = kParts > 1 ? kKeys : kKeys + kDimSlabs *C::kChunk *kUnitsOfRow;
   static constexpr int kWeights = kValues + kKeySlabs * kHeadDim * kUnitsOfRow;
-  static constexpr int kWaveWeights = kKeySlabs * kRowsOfWave * kUnitsOfRow;
-  struct TileLds {
+  static constexpr int kScoreUnits = kKeyTiles * T::Fragments::kC / 4;  ///< of four scores, in each lane
+  static constexpr int kWaveWeights = kParts > 1 ? kScoreUnits* kWave : kKeySlabs* kRowsOfWave* kUnitsOfRow;
+  union TileLds {
     Shared<U32x4, kWeights + kWaves * kWaveWeights> units;
-    Shared<float, kWaves * kRowsOfWave * 16> out;
+    Shared<float, kWaves * kRowsOfWave * 16> out;  ///< after the last chunk
   };
   /// A block needs one of the two.
   union Lds {
@@ -93,9 +103,14 @@ struct AttentionTiles {
   /// the output [16][head_dim]. `sum` is of the lane's own columns; write() adds up the lanes of a row.
   struct State {
     float maximum[T::kRowsOfLane], sum[T::kRowsOfLane];
-    float out[kDimTiles][T::Fragments::kC];
+    float out[kPartSlabs * kSlabTiles][T::Fragments::kC];
   };
-  using Query = U32x4[kDimSlabs][T::kAUnits];  ///< the wave's queries as fragments of A
+  using Query = U32x4[kPartSlabs][T::kAUnits];  ///< the wave's queries as fragments of A
+  using Scores = float[kKeyTiles][T::Fragments::kC];
+
+  /// The head's columns that the wave multiplies: kPartSlabs slabs from slab0 on; the last part may have fewer.
+  FORGE_DEVICE static int slab0() { return kParts > 1 ? uniform(wave_id() % kParts) * kPartSlabs : 0; }
+  FORGE_DEVICE static bool has_slab(int slab) { return kDimSlabs % kParts == 0 || slab0() + slab < kDimSlabs; }
 
   /// True if the rows of a tile are consecutive positions of one sequence and at least kFewest. All lanes of a wave
   /// call it together; all waves, and all blocks with this tile, get the same answer.
@@ -124,9 +139,9 @@ struct AttentionTiles {
     const int slot = load(prompt.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
     return Pool::index(slot, kv_head, 0);
   }
-  /// Issues the loads of a chunk. Tokens that no row sees become zeros: with a sliding window their blocks may have
-  /// been freed or given to another sequence, and could hold NaN, which a weight of 0 does not cancel.
-  FORGE_DEVICE static void load_chunk(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
+  /// Issue the loads of a chunk's keys, or values. Tokens that no row sees become zeros: with a sliding window their
+  /// blocks may have been freed or given to another sequence, and could hold NaN, which a weight of 0 does not cancel.
+  FORGE_DEVICE static void load_keys(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kKeyTakes; ++i) {
       const int job = i * kThreads + thread_id(), token = chunk * C::kChunk + job / (kHeadDim / 8);
@@ -134,6 +149,8 @@ struct AttentionTiles {
       if (job < C::kChunk * kHeadDim / 8 && token >= prompt.oldest && token <= prompt.newest)
         next.keys[i] = load16(args.k + row_of(prompt, kv_head, token) + job % (kHeadDim / 8) * 8);
     }
+  }
+  FORGE_DEVICE static void load_values(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kValueTakes; ++i) {
       const int job = i * kThreads + thread_id(), token0 = chunk * C::kChunk + job / (kHeadDim / 2) * 8;
@@ -147,9 +164,8 @@ struct AttentionTiles {
           next.values[i][j] = load(reinterpret_cast<const u32*>(from + j * kHeadDim));
     }
   }
-  /// Stores a loaded chunk in shared memory. Values are transposed: a thread has two dimensions of eight tokens, and
-  /// makes one unit (eight tokens) for each of the two dimensions.
-  FORGE_DEVICE static void store_chunk(TileLds& lds, const Next& next) {
+  /// Stores loaded keys in shared memory.
+  FORGE_DEVICE static void store_keys(TileLds& lds, const Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kKeyTakes; ++i) {
       const int job = i * kThreads + thread_id(), unit = job % (kHeadDim / 8), key = job / (kHeadDim / 8);
@@ -157,6 +173,10 @@ struct AttentionTiles {
         lds.units.set(kKeys + unit / kUnitsOfRow * C::kChunk * kUnitsOfRow + unit_place(key, unit % kUnitsOfRow),
                       next.keys[i]);
     }
+  }
+  /// Stores loaded values, transposed: a thread has two dimensions of eight tokens, and makes one unit (eight tokens)
+  /// for each of the two dimensions.
+  FORGE_DEVICE static void store_values(TileLds& lds, const Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kValueTakes; ++i) {
       const int job = i * kThreads + thread_id(), dim = job % (kHeadDim / 2) * 2, unit = job / (kHeadDim / 2);
@@ -181,13 +201,14 @@ struct AttentionTiles {
     constexpr float kFactor = C::kSoftcap > 0 ? C::kScale : C::kScale * Rows::kLog2E;
     const int place = kWeights + wave_id() * kWaveWeights;
     FORGE_UNROLL
-    for (int slab = 0; slab < kDimSlabs; ++slab) {
+    for (int slab = 0; slab < kPartSlabs; ++slab) {
       FORGE_UNROLL
       for (int i = 0; i < kRowsOfWave * kUnitsOfRow / kWave; ++i) {
         const int job = i * kWave + lane_id(), row = job / kUnitsOfRow, unit = job % kUnitsOfRow;
         U32x4 halves{};
-        if (row0 + row < prompt.count) {
-          const float* from = args.q + Rows::query_at(prompt.t0 + row0 + row, head) + slab * kSlab + unit * 8;
+        if (row0 + row < prompt.count && has_slab(slab)) {
+          const float* from =
+              args.q + Rows::query_at(prompt.t0 + row0 + row, head) + (slab0() + slab) * kSlab + unit * 8;
           FORGE_UNROLL
           for (int j = 0; j < 2; ++j) {
             const auto four = __builtin_bit_cast(F32x4, load16(from + 4 * j));
@@ -203,22 +224,53 @@ struct AttentionTiles {
     }
   }
 
-  /// Computes the scores of a chunk, updates the online softmax, scales the output to the new maxima and writes the
-  /// weights to shared memory. position: of the wave's first row. A row sees a key if the key is not newer than the row
-  /// and lies in its window and its chunk. Masked scores are 2 * kLowest, so that their weight is 0 even while the
-  /// maximum is kLowest.
-  FORGE_DEVICE static void update_weights(const Query& query, int chunk, int position, TileLds& lds, State& state) {
-    float scores[kKeyTiles][T::Fragments::kC] = {};
+  /// scores += Q * K^T of a chunk, over the wave's columns.
+  FORGE_DEVICE static void multiply_keys(const Query& query, const TileLds& lds, Scores& scores) {
+    const int first = kKeys + slab0() * C::kChunk * kUnitsOfRow;
     FORGE_UNROLL
-    for (int slab = 0; slab < kDimSlabs; ++slab) {
+    for (int slab = 0; slab < kPartSlabs; ++slab) {
+      if (!has_slab(slab)) continue;
       FORGE_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         U32x4 b[T::kBUnits];
-        fetch_b<T>(lds.units, kKeys + (slab * C::kChunk + n * T::kN) * kUnitsOfRow, b);
+        fetch_b<T>(lds.units, first + (slab * C::kChunk + n * T::kN) * kUnitsOfRow, b);
         FORGE_UNROLL
         for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, query[slab], b, scores[n]);
       }
     }
+  }
+  /// The waves of a head exchange their partial scores: each stores its own, and after a barrier adds up those of all
+  /// parts in their order.
+  FORGE_DEVICE static void store_scores(const Scores& scores, TileLds& lds) {
+    FORGE_UNROLL
+    for (int u = 0; u < kScoreUnits; ++u) {
+      F32x4 four;
+      FORGE_UNROLL
+      for (int j = 0; j < 4; ++j) four.at[j] = scores[(u * 4 + j) / T::Fragments::kC][(u * 4 + j) % T::Fragments::kC];
+      lds.units.set(kWeights + wave_id() * kWaveWeights + u * kWave + lane_id(), __builtin_bit_cast(U32x4, four));
+    }
+  }
+  FORGE_DEVICE static void add_scores(const TileLds& lds, Scores& scores) {
+    const int first = kWeights + wave_id() / kParts * kParts * kWaveWeights + lane_id();
+    FORGE_UNROLL
+    for (int u = 0; u < kScoreUnits; ++u) {
+      F32x4 sum{};
+      FORGE_UNROLL
+      for (int part = 0; part < kParts; ++part) {
+        const auto four = __builtin_bit_cast(F32x4, lds.units.get(first + part * kWaveWeights + u * kWave));
+        FORGE_UNROLL
+        for (int j = 0; j < 4; ++j) sum.at[j] += four.at[j];
+      }
+      FORGE_UNROLL
+      for (int j = 0; j < 4; ++j) scores[(u * 4 + j) / T::Fragments::kC][(u * 4 + j) % T::Fragments::kC] = sum.at[j];
+    }
+  }
+
+  /// Updates the online softmax by the scores of a chunk, scales the output to the new maxima and writes the weights to
+  /// shared memory. position: of the wave's first row. A row sees a key if the key is not newer than the row
+  /// and lies in its window and its chunk. Masked scores are 2 * kLowest, so that their weight is 0 even while the
+  /// maximum is kLowest.
+  FORGE_DEVICE static void update_weights(Scores& scores, int chunk, int position, TileLds& lds, State& state) {
     keep_schedule();
     const int lane = lane_id(), key0 = chunk * C::kChunk;
     float maxima[T::kRowsOfLane], keep[T::kRowsOfLane];
@@ -259,7 +311,7 @@ struct AttentionTiles {
       }
     }
     FORGE_UNROLL
-    for (int d = 0; d < kDimTiles; ++d) {
+    for (int d = 0; d < kPartSlabs * kSlabTiles; ++d) {
       FORGE_UNROLL
       for (int i = 0; i < T::Fragments::kC; ++i) state.out[d][i] *= keep[T::row_of(i)];
     }
@@ -271,9 +323,10 @@ struct AttentionTiles {
       U32x4 a[T::kAUnits];
       fetch_a<T>(lds.units, kWeights + wave_id() * kWaveWeights + slab * kRowsOfWave * kUnitsOfRow, a);
       FORGE_UNROLL
-      for (int d = 0; d < kDimTiles; ++d) {
+      for (int d = 0; d < kPartSlabs * kSlabTiles; ++d) {
+        if (!has_slab(d / kSlabTiles)) continue;
         U32x4 b[T::kBUnits];
-        fetch_b<T>(lds.units, kValues + (slab * kHeadDim + d * T::kN) * kUnitsOfRow, b);
+        fetch_b<T>(lds.units, kValues + (slab * kHeadDim + slab0() * kSlab + d * T::kN) * kUnitsOfRow, b);
         FORGE_UNROLL
         for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, a, b, state.out[d]);
         if (d % 4 == 3) keep_schedule();  // otherwise the compiler hoists the loads of all values and spills
@@ -296,7 +349,7 @@ struct AttentionTiles {
     }
     const int written = ceil_div(prompt.count, kTokenTile) * kTokenTile;
     FORGE_UNROLL
-    for (int d16 = 0; d16 < kHeadDim / 16; ++d16) {
+    for (int d16 = 0; d16 < kPartDim / 16; ++d16) {
       FORGE_UNROLL
       for (int n = 0; n < kTiles; ++n) {
         FORGE_UNROLL
@@ -310,20 +363,23 @@ struct AttentionTiles {
         const int at = i * kWave + lane, row = row0 + at / 16, t = prompt.t0 + row;
         const float value = row < prompt.count ? lds.out.get(place + at) : 0.0f;
         Rows::write(args, Job{.t = t, .position = 0, .kv_head = 0, .head0 = head, .oldest = 0, .table = nullptr},
-                    d16 * 16 + at % 16, value, row < written && t < C::kTokensTotal);
+                    slab0() * kSlab + d16 * 16 + at % 16, value,
+                    row < written && t < C::kTokensTotal && has_slab(d16 * 16 / kSlab));
       }
       barrier();
     }
   }
 
-  /// The main loop over chunks. Loads of the next chunk are in flight while this one is multiplied.
+  /// The main loop over chunks. Loads of the next chunk are in flight while this one is multiplied. With parts, only
+  /// keys or values are in flight at a time, as there are no registers for both.
   FORGE_DEVICE static void run_tile(const Args& args, TileLds& lds, const Prompt& prompt, int head0) {
-    const int head = head0 + wave_id() / kWavesOfHead, row0 = wave_id() % kWavesOfHead * kRowsOfWave;
+    const int rows = wave_id() / kParts, head = head0 + rows / kWavesOfHead, row0 = rows % kWavesOfHead * kRowsOfWave;
     const int kv_head = head0 / kHeadsOfKv, position = prompt.position + row0;
     const int first = prompt.oldest / C::kChunk, last = prompt.newest / C::kChunk;
     wait_for_producer();
     Next next;
-    load_chunk(args, prompt, kv_head, first, next);
+    load_keys(args, prompt, kv_head, first, next);
+    if constexpr (kParts == 1) load_values(args, prompt, kv_head, first, next);
     Query query;
     load_query(args, prompt, head, row0, lds, query);
     State state = {};
@@ -331,12 +387,29 @@ struct AttentionTiles {
     for (int r = 0; r < T::kRowsOfLane; ++r) state.maximum[r] = Rows::kLowest;
     FORGE_LOOP
     for (int chunk = first; chunk <= last; ++chunk) {
-      store_chunk(lds, next);
+      store_keys(lds, next);
+      if constexpr (kParts == 1) store_values(lds, next);
       barrier();
-      if (chunk < last) load_chunk(args, prompt, kv_head, chunk + 1, next);
+      if constexpr (kParts > 1) {
+        load_values(args, prompt, kv_head, chunk, next);
+      } else if (chunk < last) {
+        load_keys(args, prompt, kv_head, chunk + 1, next);
+        load_values(args, prompt, kv_head, chunk + 1, next);
+      }
       keep_schedule();
       const bool sees = row0 < prompt.count && chunk * C::kChunk < position + kRowsOfWave;
-      if (sees) update_weights(query, chunk, position, lds, state);
+      Scores scores = {};
+      if (sees) multiply_keys(query, lds, scores);
+      if constexpr (kParts > 1) {
+        store_scores(scores, lds);
+        barrier();  // the keys have been read
+        add_scores(lds, scores);
+        store_values(lds, next);
+        barrier();  // the partial scores have been read
+        if (chunk < last) load_keys(args, prompt, kv_head, chunk + 1, next);
+        keep_schedule();
+      }
+      if (sees) update_weights(scores, chunk, position, lds, state);
       barrier();
       if (sees) add_values(lds, state);
       barrier();

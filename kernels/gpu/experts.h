@@ -10,12 +10,13 @@ namespace forge::gpu {
 /// Top-k routing, one block of one wave per token. gate = softmax over all experts or sigmoid of the logits (arXiv
 /// 1701.06538); rank = gate + bias, where the bias (kBiased) only influences the choice (arXiv 2408.15664). The kUsed
 /// experts with the highest ranks are chosen, best first; the lower number wins ties and NaN ranks come last. The share
-/// of a chosen expert is its gate times kScale, divided by the sum of the chosen gates if kOverChosen. Group-limited
-/// routing (kGroups > 1): experts are in groups of equal size, and only the kGroupsUsed groups with the largest sum of
-/// their kGroupTop best ranks take part. With kPerAdjugate = n > 1 a chosen expert e stands for expert e / n, with that
-/// one's gate. C has kExperts, kUsed, kGroups, kGroupsUsed, kGroupTop, kPerAdjugate, kRowFloats (row stride of the
-/// logits), kTokensTotal, kCount, kSigmoid, kBiased, kOverChosen and kScale.
-template <class C>
+/// of a chosen expert is its gate times kScale, divided by the sum of the chosen gates if kOverChosen, and times the
+/// expert's factor if kFactors. Group-limited routing (kGroups > 1): experts are in groups of equal size, and only the
+/// kGroupsUsed groups with the largest sum of their kGroupTop best ranks take part. With kPerAdjugate = n > 1 a chosen
+/// expert e stands for expert e / n, with that one's gate. C has kExperts, kUsed, kGroups, kGroupsUsed, kGroupTop,
+/// kPerAdjugate, kRowFloats (row stride of the logits), kTokensTotal, kCount, kSigmoid, kBiased, kFactors, kOverChosen
+/// and kScale. kFresh: other blocks of the running kernel have written the logits (matmul_norm.h).
+template <class C, bool kFresh = false>
 struct Route {
   static constexpr int kThreads = kWave, kBlocks = C::kTokensTotal;
   static constexpr int kOwn = ceil_div(C::kExperts, kWave);  ///< experts of a lane: lane, lane + kWave, ...
@@ -32,12 +33,15 @@ struct Route {
     Shared<float, C::kGroups> worth;
   };
   struct Args {
-    const float* logits;  ///< [kTokensTotal][kRowFloats]
-    const float* bias;    ///< [kExperts]; read only if kBiased
+    const float* logits;   ///< [kTokensTotal][kRowFloats]
+    const float* bias;     ///< [kExperts]; read only if kBiased
+    const float* factors;  ///< [kExperts]; read only if kFactors
     const i32* counts;
     i32* experts;   ///< [kTokensTotal][kUsed]
     float* shares;  ///< [kTokensTotal][kUsed]
   };
+
+  FORGE_DEVICE static float logit(const float* at) { return kFresh ? load_fresh(at) : load(at); }
 
   /// Computes the gates of the lane's experts.
   FORGE_DEVICE static void gates(const float* logits, float (&gate)[kOwn]) {
@@ -46,7 +50,7 @@ struct Route {
     FORGE_UNROLL
     for (int i = 0; i < kOwn; ++i) {
       const int expert = i * kWave + lane_id();
-      gate[i] = expert < C::kExperts ? load(logits + expert) : kWorst;
+      gate[i] = expert < C::kExperts ? logit(logits + expert) : kWorst;
       top = max_of(top, gate[i]);
     }
     if constexpr (C::kSigmoid) {
@@ -108,6 +112,10 @@ struct Route {
     release_consumers();
     wait_for_producer();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    route(args, t, lds);
+  }
+  /// Routes token t. One wave.
+  FORGE_DEVICE static void route(const Args& args, int t, Lds& lds) {
     float gate[kOwn], rank[kOwn];
     const float* logits = args.logits + static_cast<u64>(t) * C::kRowFloats;
     gates(logits, gate);
@@ -116,7 +124,7 @@ struct Route {
     FORGE_UNROLL
     for (int i = 0; i < kOwn; ++i) {
       const int expert = i * kWave + lane_id();
-      rank[i] = kRanksLogits && expert < C::kExperts ? load(logits + expert) : gate[i];
+      rank[i] = kRanksLogits && expert < C::kExperts ? logit(logits + expert) : gate[i];
       if (C::kBiased && expert < C::kExperts) rank[i] += load(args.bias + expert);
       if (rank[i] != rank[i]) rank[i] = kWorst;
     }
@@ -155,6 +163,7 @@ struct Route {
     }
     const float factor = C::kOverChosen ? C::kScale / max_of(sum, kSumLeast) : C::kScale;
     if (lane_id() < C::kUsed) {
+      if constexpr (C::kFactors) share *= load(args.factors + chosen);
       args.experts[static_cast<u64>(t) * C::kUsed + lane_id()] = chosen;
       args.shares[static_cast<u64>(t) * C::kUsed + lane_id()] = share * factor;
     }

@@ -25,6 +25,15 @@ struct LoadedRows {
   }
 };
 
+/// The same rows, written by other blocks of the running kernel.
+template <int RowFloats>
+struct FreshRows : LoadedRows<RowFloats> {
+  using Args = typename LoadedRows<RowFloats>::Args;
+  FORGE_DEVICE static float at(const Args& args, int row, int column) {
+    return load_fresh(args.x + static_cast<u64>(row) * RowFloats + column);
+  }
+};
+
 /// Two matrices side by side: columns 0 .. Left-1 are left's, the rest are right's.
 template <int Left, int LeftFloats, int RightFloats>
 struct TwoRows {
@@ -53,23 +62,37 @@ struct GatheredRows {
   }
 };
 
-/// Weighted sum of the outputs of a token's experts: x is [tokens][Slots][Columns], shares [tokens][Slots]. Summed in
-/// the order in which the router chose the experts.
-template <int Slots, int Columns>
+/// Weighted sum of the outputs of a token's experts: x is [tokens][Slots][Columns], shares [tokens][ShareFloats], of
+/// which the first Slots. Summed in the order in which the router chose the experts.
+template <int Slots, int Columns, int ShareFloats>
 struct SummedSlots {
   struct Args {
     const float *x, *shares;
   };
   static constexpr bool kOlder = false;
   FORGE_DEVICE static int row(const Args&, int t) { return t; }
-  FORGE_DEVICE static float at(const Args& args, int row, int column) {
+  FORGE_DEVICE static float at(const Args& args, int row, int column) { return sum<false>(args, row, column); }
+
+ protected:
+  template <bool kFresh>
+  FORGE_DEVICE static float sum(const Args& args, int row, int column) {
     float sum = 0;
     FORGE_UNROLL
     for (int s = 0; s < Slots; ++s) {
-      const u64 slot = static_cast<u64>(row) * Slots + s;
-      sum = fma_of(load(args.shares + slot), load(args.x + slot * Columns + column), sum);
+      const float* slot = args.x + (static_cast<u64>(row) * Slots + s) * Columns + column;
+      const float share = load(args.shares + static_cast<u64>(row) * ShareFloats + s);
+      sum = fma_of(share, kFresh ? load_fresh(slot) : load(slot), sum);
     }
     return sum;
+  }
+};
+
+/// The same rows, written by other blocks of the running kernel.
+template <int Slots, int Columns, int ShareFloats>
+struct FreshSlots : SummedSlots<Slots, Columns, ShareFloats> {
+  using Summed = SummedSlots<Slots, Columns, ShareFloats>;
+  FORGE_DEVICE static float at(const typename Summed::Args& args, int row, int column) {
+    return Summed::template sum<true>(args, row, column);
   }
 };
 
@@ -87,62 +110,28 @@ struct EmbeddedRows {
   }
 };
 
-/// E::kNormDim, or 0 if the epilogue has no such member.
-template <class E>
-FORGE_DEVICE constexpr int norm_dim_of() {
-  if constexpr (requires { E::kNormDim; })
-    return E::kNormDim;
-  else
-    return 0;
-}
-
 /// Fills tiles of one token and kBlockRows columns from a source and runs the epilogue. C has Source, Epilogue,
-/// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has) and kCount (the Count of real rows).
-/// With Epilogue::kNormDim each run of kNormDim columns (a head, or the row) is first normalised (RMSNorm):
-/// Epilogue::normed(args, column, value, mean of the run's squares) is what the epilogue then finds in the tile.
+/// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has) and kCount (the Count of real rows). An epilogue
+/// with kOwnNorm > 0 gets 1/rms of the block's own columns: these are the run that is normalised, a head or a row.
 template <class C>
 struct FillRows {
+  using E = typename C::Epilogue;
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kColumnBlocks = ceil_div(C::kColumns, C::kBlockRows);
   static constexpr int kBlocks = kColumnBlocks * C::kTokensTotal;
   using OutTile = Tile<1, C::kBlockRows, 1, kThreads>;
-  static constexpr int kNormDim = norm_dim_of<typename C::Epilogue>();
-  static constexpr int kRuns = kNormDim > 0 ? C::kBlockRows / kNormDim : 0;  ///< of a block
-  static_assert(kNormDim == 0 || (C::kBlockRows % kNormDim == 0 && C::kColumns % kNormDim == 0),
-                "blocks hold whole runs of kNormDim columns");
+  static constexpr int kOwnNorm = own_norm_of<E>(), kNorms = norms_of<E>();
+  static_assert(kOwnNorm == 0 || (kOwnNorm == C::kBlockRows && C::kColumns % kOwnNorm == 0),
+                "a block must have the columns of one run of the norm");
   struct Lds {
     OutTile tile;
-    Shared<float, at_least_one(kRuns* C::kWaves)> squares;
+    Shared<float, 2 * C::kWaves> sums;
   };
   struct Args {
     typename C::Source::Args source;
     const i32* counts;
-    typename C::Epilogue::Args epilogue;
+    typename E::Args epilogue;
   };
-
-  /// Call after fill(). Each lane normalises the columns that it filled. All lanes of the block.
-  FORGE_DEVICE static void normalise(const Args& args, int row0, Lds& lds) {
-    barrier();
-    FORGE_LOOP
-    for (int run = 0; run < kRuns; ++run) {
-      float sum = 0;
-      for (int i = thread_id(); i < kNormDim; i += kThreads) {
-        const float value = lds.tile.get(0, run * kNormDim + i);
-        sum = fma_of(value, value, sum);
-      }
-      sum = sum_lanes<kWave>(sum);
-      if (lane_id() == 0) lds.squares.set(run * C::kWaves + wave_id(), sum);
-    }
-    barrier();
-    for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
-      float total = 0;
-      FORGE_UNROLL
-      for (int w = 0; w < C::kWaves; ++w) total += lds.squares.get(r / kNormDim * C::kWaves + w);
-      const int column = row0 + r < C::kColumns ? row0 + r : C::kColumns - 1;
-      const float mean = total / static_cast<float>(kNormDim);
-      lds.tile.set(0, r, C::Epilogue::normed(args.epilogue, column, lds.tile.get(0, r), mean));
-    }
-  }
 
   /// Columns after the last one repeat it; the epilogue ignores them.
   FORGE_DEVICE static void fill(const Args& args, int row, int row0, Lds& lds) {
@@ -151,6 +140,33 @@ struct FillRows {
       lds.tile.set(0, r, C::Source::at(args.source, row, column));
     }
   }
+  /// Norm number I of the block's columns. Each lane reads and writes the columns that it has filled. factor: 1/rms of
+  /// the norm before, and then of this one. Norms take turns with two regions for the waves' sums, so that none is
+  /// overwritten while a slow wave still reads it.
+  template <int I>
+  FORGE_DEVICE static void normalise(const Args& args, int t, int row0, Lds& lds, float& factor) {
+    constexpr int kSums = I % 2 * C::kWaves;
+    float squares = 0;
+    for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
+      float value = lds.tile.get(0, r);
+      if constexpr (requires { E::kStaged; }) {
+        value = E::template before<I>(args.epilogue, t, row0 + r, value, factor);
+        lds.tile.set(0, r, value);
+      }
+      squares = fma_of(value, value, squares);
+    }
+    squares = sum_lanes<kWave>(squares);
+    if (lane_id() == 0) lds.sums.set(kSums + wave_id(), squares);
+    barrier();
+    float sum = 0;
+    FORGE_UNROLL
+    for (int w = 0; w < C::kWaves; ++w) sum += lds.sums.get(kSums + w);
+    factor = E::inv_rms(sum);
+    if constexpr (I + 1 < kNorms)
+      normalise<I + 1>(args, t, row0, lds, factor);
+    else if (thread_id() == 0)
+      lds.tile.factors.set(0, factor);
+  }
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int t = block_id() / kColumnBlocks, row0 = block_id() % kColumnBlocks * C::kBlockRows;
     release_consumers();
@@ -158,11 +174,18 @@ struct FillRows {
     const int row = C::Source::row(args.source, t);
     if constexpr (C::Source::kOlder) fill(args, row, row0, lds);
     wait_for_producer();
-    Finish<typename C::Epilogue, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>> finish(args.epilogue, row0, {t});
+    finish_row(args, t, row, row0, lds);
+  }
+  /// The part of a block's work after wait_for_producer().
+  FORGE_DEVICE static void finish_row(const Args& args, int t, int row, int row0, Lds& lds) {
+    Finish<E, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>> finish(args.epilogue, row0, {t});
     finish.prepare();
     if constexpr (!C::Source::kOlder) fill(args, row, row0, lds);
-    if constexpr (kNormDim > 0) normalise(args, row0, lds);
     finish.set_factors(lds.tile);
+    if constexpr (kOwnNorm > 0) {
+      float factor = 1.0f;
+      normalise<0>(args, t, row0, lds, factor);
+    }
     barrier();
     finish.run(lds.tile);
   }

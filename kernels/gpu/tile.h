@@ -12,8 +12,16 @@
 //     static constexpr int kOperands;              // floats in memory that one result needs, besides the tile
 //     static constexpr int kParts;                 // partial sums of squares per token; 0: no RMSNorm factor
 //     static constexpr int kSlots;                 // source rows that share a token's squares (experts); default 1
+//     // For sources that are rows (rows.h):
+//     static constexpr int kOwnNorm;               // columns of RMSNorms of the tile itself; default 0: none
+//     static constexpr int kNorms;                 // how many such norms follow each other, with kOwnNorm; default 1
+//     // The value that norm number I normalises, from that of the norm before (of the source) and that one's 1/rms.
+//     // With kStaged; default: none, and the only norm is of the source.
+//     static constexpr bool kStaged;
+//     template <int I>
+//     static float before(const Args&, int t, int c, float v, float factor);
 //     static const float* squares(const Args&);    // [tokens][kParts], with kParts > 0
-//     static float inv_rms(float sum);             // 1/rms from the sum of all squares, with kParts > 0
+//     static float inv_rms(float sum);             // 1/rms from the sum of all squares, with kParts or kOwnNorm > 0
 //     // Loads the operands of result n of token t, with kOperands > 0:
 //     static void load(const Args&, int t, int n, int row0, float (&o)[kOperands]);
 //     // Computes and stores result n of token t. in(c) reads column c of the source; factor is 1/rms of the token.
@@ -75,6 +83,22 @@ template <class E>
 FORGE_DEVICE constexpr int slots_of() {
   if constexpr (requires { E::kSlots; })
     return E::kSlots;
+  else
+    return 1;
+}
+
+/// E::kOwnNorm, or 0 if the epilogue has no such member; E::kNorms, or 1.
+template <class E>
+FORGE_DEVICE constexpr int own_norm_of() {
+  if constexpr (requires { E::kOwnNorm; })
+    return E::kOwnNorm;
+  else
+    return 0;
+}
+template <class E>
+FORGE_DEVICE constexpr int norms_of() {
+  if constexpr (requires { E::kNorms; })
+    return E::kNorms;
   else
     return 1;
 }
@@ -152,7 +176,7 @@ class Finish {
       const Job job = job_of(turn);
       if constexpr (E::kOperands > 0 && kTurns > 1) load_operands(job);
       float factor = 1.0f;
-      if constexpr (E::kParts > 0) factor = tile.factors.get(job.t);
+      if constexpr (E::kParts > 0 || own_norm_of<E>() > 0) factor = tile.factors.get(job.t);
       const int row0 = row0_, t = job.t;
       E::run(args_, rows_.row(t), job.n, row0, job.real, factor, operands_,
              [&](int column) { return tile.get(t, column - row0); });

@@ -1,6 +1,8 @@
 // fuse_epilogues: nodes that the special fusion passes left over become epilogues of the step that produces their
 // operand: expert sums, residual adds, a norm's weight and sum of squares, 1/rms, scales, activations, quantisation.
 //   matmul -> add (residual) -> mul (norm weight) -> quantize    =>    one group
+// Where the target allows it, these take RMSNorms too (a matmul that of its whole rows, a post-norm, with what follows
+// it), and a matmul takes the router whose logits it computes.
 // Producers are tried in an order: matmuls first, because they cost most; then embedding, gathered
 // rows, norms and convolutions; then rope and split; then chains of epilogue ops among themselves.
 
@@ -39,7 +41,10 @@ bool fuse_epilogues(ir::Graph& graph, PassContext& context) {
   };
   // A split that stays alone costs nothing where it is a view.
   const auto is_view = [&](NodeId node) { return context.target.views_columns() && splits(node); };
-  const auto epilogues = [&](NodeId node) { return is_epilogue(graph.op(node)); };
+  const bool norms = context.target.fuses_row_norms();
+  const auto epilogues = [&](NodeId node) {
+    return is_epilogue(graph.op(node)) || (norms && (graph.op(node) == Op::kRmsNorm || graph.op(node) == Op::kRoute));
+  };
   const auto with_splits = [&](NodeId node) { return epilogues(node) || splits(node); };
   bool changed = false;
   const auto grow = [&](const GroupGrower::Filter& is_producer, const GroupGrower::Filter& filter) {

@@ -2,6 +2,8 @@
 // quantisation of its result become one group.
 //   matmul -> inv_rms_scale -> split -> glu -> quantize    =>    one group
 
+#include <algorithm>
+
 #include "passes/fuse/grow_group.h"
 
 namespace forge::passes {
@@ -24,9 +26,12 @@ bool fuse_glu(ir::Graph& graph, PassContext& context) {
   const auto goal = [&](NodeId node) { return graph.op(node) == Op::kGlu; };
   const auto filter = [&](NodeId node) { return through(node) || goal(node) || graph.op(node) == Op::kQuantize; };
   bool changed = false;
-  for (const NodeId node : grower.order())
-    if (is_matmul(graph, node) && !grower.taken(node) && leads_to(graph, node, through, goal))
-      changed = grower.commit(grower.grow(node, filter)) || changed;
+  for (const NodeId node : grower.order()) {
+    if (!is_matmul(graph, node) || grower.taken(node) || !leads_to(graph, node, through, goal)) continue;
+    const auto members = grower.grow(node, filter);
+    // Without the GLU (its other operand is computed later) fuse_epilogues finds more to add.
+    if (std::ranges::any_of(members, goal)) changed = grower.commit(members) || changed;
+  }
   return changed;
 }
 

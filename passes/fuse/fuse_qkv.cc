@@ -2,8 +2,11 @@
 // attention: 1/rms, bias, split, QK-norm, RoPE and the write into the KV cache.
 //   matmul -> inv_rms_scale -> split -> rope q               =>    one group; attention stays outside
 //                                   \-> rope k, v -> kv_store
-// A scale of q is not in the list, because canonicalise has moved it into attention. A QK-norm over whole rows of q or
-// k, which the target does not accept in a matmul's group, starts a group of its own with the nodes that follow it.
+// A scale of q is not in the list, because canonicalise has moved it into attention. Where the target does not accept
+// norms in a matmul's group, the split and what follows it become a second group, which loads rows:
+//   split -> rms_norm q -> rope q                            =>    one group
+//        \-> rms_norm k -> rope k -> kv_store
+// A norm that is in neither, such as a QK-norm over whole rows of q or k, starts a group of its own.
 
 #include <algorithm>
 
@@ -65,6 +68,17 @@ void add_other_half(GroupGrower& grower, const ir::Graph& graph, std::vector<Nod
   }
 }
 
+/// The group of a split after the matmul of `members` with the norms, rotations and store behind it; empty if the
+/// matmul's group has these norms itself, or if the target accepts no such group.
+std::vector<NodeId> heads_after(GroupGrower& grower, const ir::Graph& graph, const std::vector<NodeId>& members,
+                                const GroupGrower::Filter& filter) {
+  const auto is_norm = [&](NodeId node) { return graph.op(node) == Op::kRmsNorm; };
+  const auto split = std::ranges::find_if(members, [&](NodeId node) { return graph.op(node) == Op::kSplit; });
+  if (split == members.end() || std::ranges::any_of(members, is_norm)) return {};
+  auto heads = grower.grow(*split, filter);
+  return std::ranges::count_if(heads, is_norm) > 1 ? heads : std::vector<NodeId>();
+}
+
 }  // namespace
 
 bool fuse_qkv(ir::Graph& graph, PassContext& context) {
@@ -82,6 +96,12 @@ bool fuse_qkv(ir::Graph& graph, PassContext& context) {
     if (!starts(node, Op::kMatmul)) continue;
     auto members = grower.grow(node, filter);
     if (members.empty()) continue;
+    if (const auto heads = heads_after(grower, graph, members, filter); !heads.empty()) {
+      const auto before = [&](NodeId other) { return filter(other) && graph.op(other) != Op::kSplit; };
+      changed = grower.commit(grower.grow(node, before)) || changed;
+      changed = grower.commit(heads) || changed;
+      continue;
+    }
     add_other_half(grower, graph, members, filter);
     changed = grower.commit(members) || changed;
   }

@@ -26,6 +26,13 @@ bool only_matmuls_read(const ir::Graph& graph, Value value, std::vector<NodeId>&
   return true;
 }
 
+/// The sums of squares of x, which several norms of x share.
+Value squares_of(ir::Graph& graph, Value x, std::int32_t layer) {
+  for (const ir::Use& use : graph.uses(x))
+    if (graph.op(use.node) == Op::kSumSquares) return {use.node, 0};
+  return {graph.add(Op::kSumSquares, {x}, {}, layer), 0};
+}
+
 }  // namespace
 
 bool split_rms_norm(ir::Graph& graph, PassContext& context) {
@@ -48,7 +55,7 @@ bool split_rms_norm(ir::Graph& graph, PassContext& context) {
     }
     const std::int32_t layer = graph.layer(norm);
     const Value scaled{graph.add(Op::kMul, {x, graph.operand(norm, 1)}, {}, layer), 0};
-    const Value squares{graph.add(Op::kSumSquares, {x}, {}, layer), 0};
+    const Value squares = squares_of(graph, x, layer);
     graph.replace_uses({norm, 0}, scaled);
     graph.remove(norm);
     for (const NodeId matmul : matmuls) {

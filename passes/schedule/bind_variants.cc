@@ -71,6 +71,7 @@ std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const StepNodes
     const ir::Cost cost = cost_of_step(graph, nodes, binding.bounds);
     plan::StepT& step = choice->step;
     step.layer = layer_of_step(graph, nodes);
+    for (Choice& next : choice->then) next.step.layer = step.layer;
     step.weight_bytes = cost.weight_bytes;
     step.activation_bytes = cost.activation_bytes;
     step.flops = cost.flops;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -15,6 +17,7 @@
 #include "support/error.h"
 #include "tests/e2e/family_models.h"
 #include "tests/support/error_of.h"
+#include "tests/support/skip.h"
 
 namespace forge::tests {
 namespace {
@@ -68,6 +71,37 @@ TEST_CASE("gpu plan: a layer is five launches, and layers share their kernels") 
       CHECK(launches[1] == 5);
     }
     CHECK(kernels_of_two.texts.size() == kernels_of_three.texts.size());
+  }
+}
+
+TEST_CASE("gpu plan: launches of a decode layer, by what the layer has") {
+  struct Family {
+    const char* file;
+    const char* kind;  ///< layers with a step of this label
+    int most;
+  };
+  constexpr Family kFamilies[] = {{"families/qwen35-q4_0.gguf", "delta_rule", 7},
+                                  {"families/qwen35moe-q8_0.gguf", "delta_rule", 11},
+                                  {"families/mamba2-q4_0.gguf", "selective_scan", 6},
+                                  {"families/gemma4-e-f16.gguf", "attention", 8},
+                                  {"families/gemma4-moe-q8_0.gguf", "attention", 9}};
+  for (const auto& [name, kind, most] : kFamilies) {
+    const auto path = reference_file(name);
+    if (path.empty()) return;
+    CAPTURE(name);
+    std::ifstream in(path, std::ios::binary);
+    const TinyModel model(FileImage{{std::istreambuf_iterator<char>(in), {}}});
+    Recorder recorder;
+    const auto program = compile(model, "gfx1100", recorder);
+    std::map<int, int> launches;
+    std::set<int> counted;
+    for (const auto& step : program->variants[0]->steps) {
+      ++launches[step->layer];
+      if (step->layer >= 0 && step->label.find(kind) != std::string::npos) counted.insert(step->layer);
+    }
+    int largest = 0;
+    for (const auto layer : counted) largest = std::max(largest, launches[layer]);
+    CHECK(largest == most);
   }
 }
 

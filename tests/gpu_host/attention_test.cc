@@ -13,7 +13,8 @@ struct Heads {
   AttentionHeads of;
   int per_block;
 };
-constexpr Heads kHeads[] = {{{4, 4, 64}, 0}, {{6, 2, 32}, 0}, {{4, 1, 80}, 2}, {{2, 1, 256}, 0}, {{3, 3, 16}, 1}};
+constexpr Heads kHeads[] = {{{4, 4, 64}, 0}, {{6, 2, 32}, 0},  {{4, 1, 80}, 2},  {{2, 1, 256}, 0},
+                            {{3, 3, 16}, 1}, {{2, 1, 512}, 1}, {{4, 2, 512}, 0}, {{2, 1, 320}, 0}};
 // How the work on one row is split.
 struct Cut {
   int workers, waves, worker_tokens, team_tokens;

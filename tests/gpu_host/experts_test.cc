@@ -19,6 +19,7 @@ struct RouteCase {
   bool sigmoid, biased, over_chosen;
   int wave;
   int per_adjugate = 1;
+  [[nodiscard]] bool scaled() const { return over_chosen; }  ///< each expert has a factor, in half of the cases
 };
 
 constexpr int kTokens = 32, kReal = 17, kPad = 3;
@@ -38,6 +39,7 @@ WaveText text_of(const RouteCase& c) {
       .number("kCount", 0)
       .flag("kSigmoid", c.sigmoid)
       .flag("kBiased", c.biased)
+      .flag("kFactors", c.scaled())
       .flag("kOverChosen", c.over_chosen)
       .real("kScale", 1.5F);
   return {c.wave, std::move(text)};
@@ -62,12 +64,14 @@ void check_route(const RouteCase& c, const Kernel& kernel) {
   INFO("experts " << c.used << " of " << c.experts << ", groups " << c.groups_used << " of " << c.groups << " by "
                   << c.group_top << ", sigmoid " << c.sigmoid << ", biased " << c.biased << ", over chosen "
                   << c.over_chosen << ", per adjugate " << c.per_adjugate << ", wave " << c.wave);
-  const auto values = logits_of(c), biases = random_floats(static_cast<std::size_t>(c.experts));
-  const Buffer<float> logits{std::span<const float>(values)}, bias{std::span<const float>(biases)};
+  const auto values = logits_of(c), biases = random_floats(static_cast<std::size_t>(c.experts)),
+             factors = random_floats(static_cast<std::size_t>(c.experts));
+  const Buffer<float> logits{std::span<const float>(values)}, bias{std::span<const float>(biases)},
+      factor{std::span<const float>(factors)};
   const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
   Buffer<int> experts(kTokens * c.used);
   Buffer<float> shares(kTokens * c.used);
-  const KernelArgs args({logits.data(), bias.data(), counts.data(), experts.data(), shares.data()});
+  const KernelArgs args({logits.data(), bias.data(), factor.data(), counts.data(), experts.data(), shares.data()});
   run_in_all_orders(
       kernel, args,
       [&] {
@@ -84,7 +88,8 @@ void check_route(const RouteCase& c, const Kernel& kernel) {
                                 .sigmoid = c.sigmoid,
                                 .over_chosen = c.over_chosen,
                                 .scale = 1.5F,
-                                .bias = c.biased ? biases.data() : nullptr};
+                                .bias = c.biased ? biases.data() : nullptr,
+                                .factors = c.scaled() ? factors.data() : nullptr};
   for (int t = 0; t < kReal; ++t) {
     std::vector<std::int32_t> chosen(static_cast<std::size_t>(c.used));
     std::vector<float> expected(chosen.size());
@@ -103,6 +108,109 @@ void check_route(const RouteCase& c, const Kernel& kernel) {
   for (int i = (kReal + 15) / 16 * 16 * c.used; i < kTokens * c.used; ++i) REQUIRE(experts[i] == -1);
   experts.check();
   shares.check();
+}
+
+// ---- the router behind its matmul ----
+
+struct RoutedCase {
+  int experts, k, tokens, total, used;
+  bool sigmoid, scaled;
+  int wave;
+};
+
+WaveText text_of(const RoutedCase& c) {
+  constexpr int kWaves = 2;
+  codegen::ConfigText router;
+  router.number("kExperts", c.experts)
+      .number("kUsed", c.used)
+      .number("kGroups", 1)
+      .number("kGroupsUsed", 1)
+      .number("kGroupTop", 1)
+      .number("kPerAdjugate", 1)
+      .number("kRowFloats", c.experts)
+      .number("kTokensTotal", c.total)
+      .number("kCount", 0)
+      .flag("kSigmoid", c.sigmoid)
+      .flag("kBiased", false)
+      .flag("kFactors", c.scaled)
+      .flag("kOverChosen", true)
+      .real("kScale", 1);
+  codegen::KernelText text{.header = "kernels/gpu/matmul_norm.h",
+                           .kernel = "MatmulRoute",
+                           .defaults = "MatmulDefaults",
+                           .before = "struct Router {\n" + router.text() + R"(};
+struct Epilogue {
+  struct Args {
+    float* logits;
+  };
+  static constexpr int kIn = 16, kOperands = 0, kParts = 0;
+  template <class In>
+  FORGE_DEVICE static void run(const Args& a, int t, int n, int, bool real, float, const float (&)[1], In&& in) {
+    store(a.logits + t * )" + std::to_string(c.experts) +
+                                     R"( + n, in(n), real);
+  }
+};
+)"};
+  text.config.use("Weight", weight_text(DType::kF32, c.experts, c.k))
+      .use("Epilogue", "gpu::Epilogue")
+      .use("Router", "gpu::Router")
+      .number("kTokens", c.tokens)
+      .number("kTokensTotal", c.total)
+      .number("kWaves", kWaves)
+      .number("kLanesPerRow", 8);
+  const int block_rows = kWaves * (c.wave / 8);
+  text.blocks = (c.experts + block_rows - 1) / block_rows * (c.total / c.tokens);
+  text.threads = kWaves * c.wave;
+  return {c.wave, std::move(text)};
+}
+
+void check_routed(const RoutedCase& c, const Kernel& kernel) {
+  INFO(c.used << " of " << c.experts << " experts, " << c.total << " tokens, wave " << c.wave);
+  const auto experts = static_cast<std::size_t>(c.experts), depth = static_cast<std::size_t>(c.k),
+             used = static_cast<std::size_t>(c.used);
+  const PlanesWeight weight(DType::kF32, experts, depth);
+  const auto x = random_floats(static_cast<std::size_t>(c.total) * depth), factors = random_floats(experts);
+  const Buffer<float> x_buffer{std::span<const float>(x)}, factor{std::span<const float>(factors)};
+  Buffer<float> logits(static_cast<std::size_t>(c.total) * experts), shares(static_cast<std::size_t>(c.total) * used);
+  Buffer<int> chosen(static_cast<std::size_t>(c.total) * used);
+  Buffer<std::uint32_t> counters(static_cast<std::size_t>(c.total));
+  counters.fill(0);
+  const Buffer<int> counts = Buffer<int>::of({c.total, -1, -1, -1});
+  const KernelArgs args({weight.planes.data(), x_buffer.data(), counts.data(), logits.data(), logits.data(),
+                         factor.data(), factor.data(), counts.data(), chosen.data(), shares.data(), counters.data()});
+  run_in_all_orders(
+      kernel, args,
+      [&] {
+        logits.fill(NAN);
+        chosen.fill(-1);
+      },
+      [&] { return bytes_of(chosen); });
+  const cpu::RouteParams params{.experts = experts,
+                                .used = used,
+                                .groups = 1,
+                                .groups_used = 1,
+                                .group_top = 1,
+                                .experts_per_adjugate = 1,
+                                .sigmoid = c.sigmoid,
+                                .over_chosen = true,
+                                .scale = 1,
+                                .bias = nullptr,
+                                .factors = c.scaled ? factors.data() : nullptr};
+  const auto sums = multiply(weight.values, x, depth).sums;
+  const std::vector<float> wanted(sums.begin(), sums.end());
+  for (std::size_t t = 0; t < static_cast<std::size_t>(c.total); ++t) {
+    std::vector<std::int32_t> numbers(used);
+    std::vector<float> expected(used);
+    cpu::route_token(params, wanted.data() + t * experts, numbers.data(), expected.data());
+    for (std::size_t u = 0; u < used; ++u) {
+      INFO("token " << t << ", place " << u);
+      REQUIRE(chosen[t * used + u] == numbers[u]);
+      REQUIRE(shares[t * used + u] == Approx(expected[u]).epsilon(1e-4));
+    }
+  }
+  for (std::size_t i = 0; i < counters.size(); ++i) REQUIRE(counters[i] == 0);
+  for (const auto* buffer : {&logits, &shares}) buffer->check();
+  chosen.check();
 }
 
 // ---- expert matmuls ----
@@ -255,4 +363,13 @@ TEST_CASE("matrix instructions multiply the slots of each expert together") {
                      type == DType::kF16 ? by.half : by.bf16});
   }
   check_cases(cases, [](const SlotsCase& c) { return text_of(c); }, check_slots);
+}
+
+TEST_CASE("the last block of a router's matmul chooses the experts") {
+  std::vector<RoutedCase> cases;
+  for (const int wave : kWaves)
+    for (const auto& [experts, tokens, total, used, sigmoid, scaled] :
+         {std::tuple{64, 1, 1, 8, false, true}, {200, 2, 4, 4, false, false}, {1, 1, 2, 1, true, false}})
+      cases.push_back({experts, 64, tokens, total, used, sigmoid, scaled, wave});
+  check_cases(cases, [](const RoutedCase& c) { return text_of(c); }, check_routed);
 }

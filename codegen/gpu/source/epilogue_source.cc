@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "codegen/gpu/source/kernel_text.h"
 #include "codegen/gpu/tile_sizes.h"
+#include "passes/passes.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -17,16 +21,62 @@ using ir::InputKind;
 using plan::TileOpKind;
 using Kind = PointerArgument::Kind;
 
-/// Most columns of a norm in a tile of rows without a matmul: 32 KiB of shared memory.
-constexpr std::int64_t kNormColumnsMax = 8192;
-
 /// Operations that read two columns of the tile: RoPE's pairs, and the gate and up columns of a GLU.
 bool is_combine(TileOpKind kind) {
   return kind == TileOpKind::kRope || kind == TileOpKind::kPairs;
 }
 
-/// Writes the bodies of load() and run() side by side, section by section; sections are branches on row0. Example, for
-/// the operations inv_rms, rope and store:
+/// True if a lane computes the operation's result from the tile and memory alone. Such operations may run while
+/// neighbouring lanes are in another section.
+bool is_lane_local(TileOpKind kind) {
+  return kind == TileOpKind::kInvRms || kind == TileOpKind::kUnary || kind == TileOpKind::kBinary ||
+         kind == TileOpKind::kAddExpertVector || kind == TileOpKind::kStore;
+}
+/// True if the section may begin and end at any column of a block.
+bool is_lane_local(const DraftSection& section) {
+  return std::ranges::all_of(section.ops, [](const auto& op) { return is_lane_local(op.kind); });
+}
+/// True if blocks may cross the border behind section i.
+bool is_free_border(const TileDraft& draft, std::size_t i) {
+  return is_lane_local(draft.sections[i]) && is_lane_local(draft.sections[i + 1]);
+}
+
+using Chain = std::span<const DraftOp>;
+
+/// The chains of operations that start at the section's columns: one, or, where a branch begins with the first
+/// operation, one for each branch. Branches further on are within a chain.
+std::vector<Chain> chains_of(const DraftSection& section) {
+  const Chain ops(section.ops);
+  std::vector<Chain> chains;
+  std::size_t first = 0;
+  for (std::size_t i = 1; i < ops.size(); ++i) {
+    if (ops[0].keeps < 0 || ops[i].from != ops[0].keeps) continue;
+    chains.push_back(ops.subspan(first, i - first));
+    first = i;
+  }
+  chains.push_back(ops.subspan(first));
+  return chains;
+}
+
+/// The norms of the block's own columns, in order: positions in the chain.
+std::vector<std::size_t> norms_of(Chain ops) {
+  std::vector<std::size_t> norms;
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    if (ops[i].kind == TileOpKind::kRmsNorm) norms.push_back(i);
+  return norms;
+}
+
+/// True if norm number `at` of a chain is of another value than the source's; stores of that may come before it.
+bool is_staged(Chain ops, std::size_t at) {
+  return std::ranges::any_of(ops.first(at), [](const auto& op) { return op.kind < TileOpKind::kStore; });
+}
+
+bool has_combine(Chain ops) {
+  return std::ranges::any_of(ops, [](const auto& op) { return is_combine(op.kind); });
+}
+
+/// Writes the bodies of load() and run() side by side, section by section; sections are branches on row0, or on the
+/// column where blocks may cross a border. Example, for the operations inv_rms, rope and store:
 ///
 ///   load:  const int d = n % 128;
 ///          o[0] = gpu::load(a.p0 + ...);        // cosine
@@ -48,8 +98,9 @@ class Generator {
       const auto& section = draft_.sections[i];
       const bool last = i + 1 == draft_.sections.size();
       if (branches && !last) {
-        load_ += fmt::format("    if (row0 < {}) {{\n", section.end);
-        run_ += fmt::format("    if (row0 < {}) {{\n", section.end);
+        const auto branch = fmt::format("    if ({} < {}) {{\n", is_free_border(draft_, i) ? "n" : "row0", section.end);
+        load_ += branch;
+        run_ += branch;
       } else {
         load_ += "    {\n";
         run_ += "    {\n";
@@ -64,22 +115,58 @@ class Generator {
  private:
   void generate_section(const DraftSection& section) {
     operands_ = 0;
-    const auto combine = std::ranges::find_if(section.ops, [](const auto& op) { return is_combine(op.kind); });
-    if (combine == section.ops.end()) {
-      run_ += "      float v = in(n);\n";
-      for (const auto& op : section.ops) generate(op, Place::kEarly);
-    } else {
-      run_ += "      const auto pre = [&](int c) {\n        float v = in(c);\n";
-      for (auto op = section.ops.begin(); op != combine; ++op) generate(*op, Place::kBeforeCombine);
-      run_ += "        return v;\n      };\n";
-      generate_combine(*combine);
-      for (auto op = combine + 1; op != section.ops.end(); ++op) generate(*op, Place::kEarly);
+    const auto chains = chains_of(section);
+    for (const auto ops : chains) {
+      const bool several = chains.size() > 1;
+      for (auto* text : {&load_, &run_})
+        if (several) *text += "      {\n";
+      generate_chain(ops, several);
+      for (auto* text : {&load_, &run_})
+        if (several) *text += "      }\n";
     }
     most_operands_ = std::max(most_operands_, operands_);
   }
+  /// one_of_several: the chain's first operation starts from the source, so it keeps and takes nothing.
+  void generate_chain(Chain ops, bool one_of_several) {
+    std::vector<DraftOp> own(ops.begin(), ops.end());
+    if (one_of_several) own.front().keeps = own.front().from = -1;
+    const auto combine = std::ranges::find_if(own, [](const auto& op) { return is_combine(op.kind); });
+    const auto norms = norms_of(own);
+    if (!norms.empty() && is_staged(own, norms.back())) {
+      generate_stages(own, norms);
+    } else if (combine == own.end()) {
+      run_ += "      float v = in(n);\n";
+      for (const auto& op : own) generate(op, Place::kEarly);
+    } else {
+      run_ += "      const auto pre = [&](int c) {\n        float v = in(c);\n";
+      for (auto op = own.begin(); op != combine; ++op) generate(*op, Place::kBeforeCombine);
+      run_ += "        return v;\n      };\n";
+      generate_combine(*combine);
+      for (auto op = combine + 1; op != own.end(); ++op) generate(*op, Place::kEarly);
+    }
+  }
+
+  /// The operations up to the last norm become before<I>, those from it on the body of run().
+  void generate_stages(Chain ops, std::span<const std::size_t> norms) {
+    const auto body = std::exchange(run_, {});
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      run_ += fmt::format("    if constexpr (I == {}) {{\n", i);
+      for (; next < norms[i]; ++next) generate(ops[next], Place::kBeforeCombine);
+      run_ += "    }\n";
+    }
+    stages_ = fmt::format(
+        "  static constexpr bool kStaged = true;\n  static constexpr int kNorms = {};\n  template <int I>\n"
+        "  FORGE_DEVICE static float before([[maybe_unused]] const Args& a, [[maybe_unused]] int t, [[maybe_unused]] "
+        "int "
+        "c,\n                                   float v, [[maybe_unused]] float factor) {{\n{}    return v;\n  }}\n",
+        norms.size(), run_);
+    run_ = body + "      float v = in(n);\n";
+    for (; next < ops.size(); ++next) generate(ops[next], Place::kEarly);
+  }
 
   /// kEarly: the operation applies to the lane's own column n, so its operands can be loaded early, in load().
-  /// kBeforeCombine: it is inside the lambda `pre` and applies to column c.
+  /// kBeforeCombine: it is inside the lambda `pre`, or in before(), and applies to column c.
   enum class Place : std::uint8_t { kEarly, kBeforeCombine };
 
   /// The member of Args for this pointer, as "a.pI"; added if it is new.
@@ -136,31 +223,37 @@ class Generator {
     return product ? fmt::format("{}) * {}", text, y) : text + ')';
   }
 
+  static std::string inverse_rms(const ir::NormAttrs& norm) {
+    return fmt::format("1.0f / sqrt_of(sum / {} + {})", float_literal(static_cast<float>(norm.dim)),
+                       float_literal(norm.eps));
+  }
+
   void line(Place place, std::string_view text) {
     run_ += fmt::format("{}{}\n", place == Place::kBeforeCombine ? "        " : "      ", text);
   }
 
   void generate(const DraftOp& op, Place place) {
     const auto col = column(place, op.origin);
+    if (op.from >= 0) line(place, fmt::format("v = kept{};", op.from));
+    if (op.keeps >= 0) line(place, fmt::format("const float kept{} = v;", op.keeps));
     switch (op.kind) {
       case TileOpKind::kLoad:
         break;
-      case TileOpKind::kRmsNorm: {  // the tile is normalised before the epilogue (FillRows in kernels/gpu/rows.h)
-        const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
-        norm_ = fmt::format(
-            "  static constexpr int kNormDim = {0};\n"
-            "  FORGE_DEVICE static float normed(const Args& a, int c, float v, float mean) {{\n"
-            "    return v / sqrt_of(mean + {1}) * gpu::load({2} + c % {0});\n  }}\n",
-            norm.dim, float_literal(norm.eps), value_pointer("const float*", op.operand));
-        break;
-      }
       case TileOpKind::kInvRms: {
         const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
         parts_ = row_floats(op.operand);
         squares_ = value_pointer("const float*", op.operand);
-        inv_rms_ = fmt::format("1.0f / sqrt_of(sum / {} + {})", float_literal(static_cast<float>(norm.dim)),
-                               float_literal(norm.eps));
+        inv_rms_ = inverse_rms(norm);
         line(place, "v *= factor;");
+        break;
+      }
+      case TileOpKind::kRmsNorm: {
+        const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
+        own_norm_ = norm.dim;
+        inv_rms_ = inverse_rms(norm);
+        const auto weight =
+            operand(place, fmt::format("{} + {} % {}", value_pointer("const float*", op.operand), col, norm.dim));
+        line(place, fmt::format("v = v * factor * {};", weight));
         break;
       }
       case TileOpKind::kUnary:
@@ -191,9 +284,14 @@ class Generator {
   /// Sinks: their 16 lanes write 16 results.
   void generate_sink(const DraftOp& op, Place place, const std::string& col) {
     switch (op.kind) {
-      case TileOpKind::kStore:
-        line(place, fmt::format("store({}, v, real);", row_element("float*", op.operand, col)));
+      case TileOpKind::kStore: {
+        const bool scratch = op.operand.node == ir::kNoNode;  // rows of the step's scratch (row_norm.h)
+        line(place, fmt::format("store({}, v, real);",
+                                scratch ? fmt::format("{} + static_cast<u64>(t) * {} + {}",
+                                                      pointer("float*", {.kind = Kind::kScratch}), draft_.cols, col)
+                                        : row_element("float*", op.operand, col)));
         break;
+      }
       case TileOpKind::kSumSquares:
         line(place,
              fmt::format("store_squares({}, v, real);", row_element("float*", op.operand, col + " / kQuantBlock")));
@@ -263,12 +361,13 @@ class Generator {
         std::ranges::any_of(draft_.sections[0].ops, [](const auto& op) { return op.kind == TileOpKind::kPairs; });
     text += fmt::format("  }};\n  static constexpr int kIn = {}, kOperands = {}, kParts = {};\n",
                         halved ? 2 * kGluUnit : kResultColumns, most_operands_, parts_);
-    text += norm_;
     if (parts_ > 0 && draft_.slots > 1) text += fmt::format("  static constexpr int kSlots = {};\n", draft_.slots);
-    if (parts_ > 0) {
+    if (own_norm_ > 0) text += fmt::format("  static constexpr int kOwnNorm = {};\n", own_norm_);
+    text += stages_;
+    if (parts_ > 0)
       text += fmt::format("  FORGE_DEVICE static const float* squares(const Args& a) {{ return {}; }}\n", squares_);
+    if (parts_ > 0 || own_norm_ > 0)
       text += fmt::format("  FORGE_DEVICE static float inv_rms(float sum) {{ return {}; }}\n", inv_rms_);
-    }
     const auto operands = std::max<std::int64_t>(most_operands_, 1);
     if (most_operands_ > 0)
       text += fmt::format(
@@ -290,11 +389,64 @@ class Generator {
   const ir::Graph& graph_;
   const TileDraft& draft_;
   const EpilogueContext& context_;
-  std::string load_, run_, squares_, inv_rms_, norm_;
+  std::string load_, run_, squares_, inv_rms_, stages_;
   std::vector<PointerArgument> pointers_;
   std::vector<std::string> types_;
-  std::int64_t operands_ = 0, most_operands_ = 0, parts_ = 0;
+  std::int64_t operands_ = 0, most_operands_ = 0, parts_ = 0, own_norm_ = 0;
 };
+
+constexpr std::int64_t kOwnNormMax = 8192;  // floats of a block's tile: 32 KiB of shared memory
+
+/// Why blocks cannot normalise their own columns by norm number `at` of a chain; empty if they can. The run that is
+/// normalised is a block, so all norms of a draft have runs of the same length. Operations in front of a norm are
+/// computed in place (before() in tile.h), where no lane has the columns of a quantised block or of RoPE's pair.
+std::string own_norm_problem(const ir::Graph& graph, const TileDraft& draft, Chain ops, std::size_t at,
+                             EpilogueShape& shape, float& eps) {
+  const auto& norm = graph.attrs_as<ir::NormAttrs>(ops[at].node);
+  const bool several = chains_of(draft.sections[0]).size() > 1 || draft.sections.size() > 1;
+  if (ops[at].kind != TileOpKind::kRmsNorm || (draft.source != ir::kNoNode && passes::is_matmul(graph, draft.source)))
+    return "a norm needs columns of other blocks";
+  const bool staged = is_staged(ops, at);
+  if (staged && (several || has_combine(ops))) return "a norm of a value that is computed in the same step";
+  for (std::size_t i = 0; i <= at && staged; ++i) {
+    if (ops[i].keeps >= 0 || ops[i].from >= 0) return "a norm is one of several operations on a value";
+    if (i < at && ops[i].kind != TileOpKind::kRmsNorm &&
+        (!is_lane_local(ops[i].kind) || ops[i].kind == TileOpKind::kStore))
+      return "a value is stored or combined before a norm in the same step";
+  }
+  if (norm.dim % kResultColumns != 0 || norm.dim > kOwnNormMax)
+    return fmt::format("a norm over {} columns is not of a whole block", norm.dim);
+  if (shape.norm_columns != 0 && (shape.norm_columns != norm.dim || eps != norm.eps))
+    return "norms of different lengths";
+  shape.norm_columns = norm.dim;
+  eps = norm.eps;
+  return {};
+}
+
+/// Why a chain of operations cannot run on a block's columns; empty if it can. Adds its demands to `shape`.
+std::string chain_problem(const ir::Graph& graph, const TileDraft& draft, Chain ops, EpilogueShape& shape, float& eps) {
+  int combines = 0;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const auto& op = ops[i];
+    if (i > 0 && (op.keeps >= 0 || op.from >= 0) && has_combine(ops))
+      return "several operations on a value that is combined (RoPE or GLU)";
+    if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
+      if (auto why = own_norm_problem(graph, draft, ops, i, shape, eps); !why.empty()) return why;
+    if (is_combine(op.kind) && ++combines > 1) return "columns are combined twice (RoPE or GLU)";
+    if (op.kind >= TileOpKind::kStore && combines == 0 && has_combine(ops))
+      return "a value is stored before its columns are combined (RoPE or GLU)";
+    if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResultColumns != 0)
+      return "a quantised block begins inside a block's columns";
+    if (op.kind == TileOpKind::kPairs) {
+      if (graph.attrs_as<ir::PartsAttrs>(op.operand.node).unit != kGluUnit)
+        return "gate and up are not interleaved every 16 columns";
+      shape.columns_in = 2 * kGluUnit;
+    }
+    if (op.kind == TileOpKind::kRope && graph.attrs_as<ir::RopeAttrs>(op.node).mode == ir::RopeMode::kHalves)
+      shape.multiple_of = std::lcm(shape.multiple_of, graph.attrs_as<ir::RopeAttrs>(op.node).head_dim);
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -303,40 +455,28 @@ class Generator {
 std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft) {
   EpilogueShape shape;
   const ir::Value* squares = nullptr;
-  for (const auto& section : draft.sections) {
-    if (section.begin > 0) shape.divides = std::gcd(shape.divides, section.begin);
-    int combines = 0;
+  float eps = 0;
+  for (std::size_t i = 0; i < draft.sections.size(); ++i) {
+    const auto& section = draft.sections[i];
+    if (i > 0 && !is_free_border(draft, i - 1)) shape.divides = std::gcd(shape.divides, section.begin);
+    const auto chains = chains_of(section);
+    const auto pairs = [](const auto& op) { return op.kind == TileOpKind::kPairs; };
+    if (chains.size() > 1 && std::ranges::any_of(section.ops, pairs))
+      return std::unexpected("several operations on the gate and up columns of a GLU");
+    for (const auto chain : chains)
+      if (auto why = chain_problem(graph, draft, chain, shape, eps); !why.empty())
+        return std::unexpected(std::move(why));
     for (const auto& op : section.ops) {
-      if (op.kind == TileOpKind::kRmsNorm && draft.source == ir::kNoNode && draft.slots == 1 &&
-          draft.sections.size() == 1 && &op == section.ops.data()) {
-        const auto dim = graph.attrs_as<ir::NormAttrs>(op.node).dim;
-        if (dim > kNormColumnsMax) return std::unexpected(fmt::format("a norm over {} columns is a step alone", dim));
-        shape.multiple_of = std::lcm(shape.multiple_of, dim);
-        continue;
-      }
-      if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
-        return std::unexpected("a norm needs columns of other blocks");
-      if (is_combine(op.kind) && ++combines > 1) return std::unexpected("columns are combined twice (RoPE or GLU)");
-      const bool sink = op.kind >= TileOpKind::kStore;
-      if (sink && combines == 0 &&
-          std::ranges::any_of(section.ops, [](const auto& other) { return is_combine(other.kind); }))
-        return std::unexpected("a value is stored before its columns are combined (RoPE or GLU)");
-      if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResultColumns != 0)
-        return std::unexpected("a quantised block begins inside a block's columns");
-      if (op.kind == TileOpKind::kPairs) {
-        if (graph.attrs_as<ir::PartsAttrs>(op.operand.node).unit != kGluUnit)
-          return std::unexpected("gate and up are not interleaved every 16 columns");
-        shape.columns_in = 2 * kGluUnit;
-      }
-      if (op.kind == TileOpKind::kRope && graph.attrs_as<ir::RopeAttrs>(op.node).mode == ir::RopeMode::kHalves)
-        shape.multiple_of = std::lcm(shape.multiple_of, graph.attrs_as<ir::RopeAttrs>(op.node).head_dim);
-      if (op.kind == TileOpKind::kInvRms) {
-        if (squares != nullptr && *squares != op.operand) return std::unexpected("two different norms are applied");
-        squares = &op.operand;
-      }
+      if (op.kind != TileOpKind::kInvRms) continue;
+      if (squares != nullptr && *squares != op.operand) return std::unexpected("two different norms are applied");
+      squares = &op.operand;
     }
   }
   shape.multiple_of = std::lcm(shape.multiple_of, shape.columns_in);
+  if (shape.norm_columns > 0 && squares != nullptr) return std::unexpected("two different norms are applied");
+  if (shape.norm_columns > 0) shape.multiple_of = std::lcm(shape.multiple_of, shape.norm_columns);
+  if (shape.norm_columns > 0 && shape.multiple_of != shape.norm_columns)
+    return std::unexpected("a norm's columns are not those of a block");
   if (shape.divides % shape.multiple_of != 0)
     return std::unexpected(fmt::format("a part does not begin at a multiple of {} columns", shape.multiple_of));
   return shape;

@@ -48,6 +48,7 @@ struct EpilogueSource {
 struct EpilogueShape {
   std::int64_t columns_in = 16;   ///< source columns per 16 results: 16, or 32 with a GLU
   std::int64_t multiple_of = 16;  ///< the block's columns must be a multiple of this
+  std::int64_t norm_columns = 0;  ///< > 0: a block normalises its columns, which are exactly this many
   std::int64_t divides = 0;       ///< and must divide this (so that no block crosses a section's border); 0: no limit
 };
 

@@ -60,6 +60,10 @@ ConfigText& ConfigText::flag(std::string_view name, bool value) {
   text_ += fmt::format("  static constexpr bool {} = {};\n", name, value);
   return *this;
 }
+ConfigText& ConfigText::append(const ConfigText& other) {
+  text_ += other.text_;
+  return *this;
+}
 
 std::string target_macros(const GpuTarget& target) {
   return fmt::format(

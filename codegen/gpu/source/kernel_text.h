@@ -28,6 +28,7 @@ class ConfigText {
   ConfigText& number(std::string_view name, std::int64_t value);
   ConfigText& real(std::string_view name, float value);
   ConfigText& flag(std::string_view name, bool value);
+  ConfigText& append(const ConfigText& other);
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
