@@ -38,6 +38,7 @@ struct DraftOp {
   ir::Value operand;              ///< what it reads (vector, tensor, squares, RoPE table) or, if a sink, writes
   std::int64_t origin = 0;        ///< source column that corresponds to the operand's column 0
   bool gated = false;             ///< kBinary: the operand is the function's first argument, and the tile its second
+  bool operator==(const DraftOp&) const = default;
 };
 
 /// Columns [begin, end) of the source, which run the same operations. Tiles never cross a section's borders.

@@ -204,10 +204,11 @@ struct AttentionTiles {
   }
 
   /// Computes the scores of a chunk, updates the online softmax, scales the output to the new maxima and writes the
-  /// weights to shared memory. position: of the wave's first row. A row sees a key if the key is not newer than the row
-  /// and lies in its window and its chunk. Masked scores are 2 * kLowest, so that their weight is 0 even while the
-  /// maximum is kLowest.
-  FORGE_DEVICE static void update_weights(const Query& query, int chunk, int position, TileLds& lds, State& state) {
+  /// weights to shared memory. position: of the wave's first row; slope: its head's ALiBi, if any. A row sees a key if
+  /// the key is not newer than the row and lies in its window and its chunk. Masked scores are 2 * kLowest, so that
+  /// their weight is 0 even while the maximum is kLowest.
+  FORGE_DEVICE static void update_weights(const Query& query, int chunk, int position, [[maybe_unused]] float slope,
+                                          TileLds& lds, State& state) {
     float scores[kKeyTiles][T::Fragments::kC] = {};
     FORGE_UNROLL
     for (int slab = 0; slab < kDimSlabs; ++slab) {
@@ -230,6 +231,7 @@ struct AttentionTiles {
       for (int i = 0; i < T::Fragments::kC; ++i) {
         const int behind = position + T::c_row(lane, i) - (key0 + n * T::kN + T::c_column(lane, i));
         if constexpr (C::kSoftcap > 0) scores[n][i] = softcap(scores[n][i], C::kSoftcap) * Rows::kLog2E;
+        if constexpr (C::kAlibi > 0) scores[n][i] -= slope * static_cast<float>(behind);
         bool seen = behind >= 0 && (C::kWindow == 0 || behind < C::kWindow);
         if constexpr (C::kChunkedTo > 0) seen = seen && behind <= (position + T::c_row(lane, i)) % C::kChunkedTo;
         scores[n][i] = seen ? scores[n][i] : 2 * Rows::kLowest;
@@ -321,6 +323,7 @@ struct AttentionTiles {
     const int head = head0 + wave_id() / kWavesOfHead, row0 = wave_id() % kWavesOfHead * kRowsOfWave;
     const int kv_head = head0 / kHeadsOfKv, position = prompt.position + row0;
     const int first = prompt.oldest / C::kChunk, last = prompt.newest / C::kChunk;
+    const float slope = C::kAlibi > 0 ? Rows::alibi_slope(head) : 0.0f;
     wait_for_producer();
     Next next;
     load_chunk(args, prompt, kv_head, first, next);
@@ -336,7 +339,7 @@ struct AttentionTiles {
       if (chunk < last) load_chunk(args, prompt, kv_head, chunk + 1, next);
       keep_schedule();
       const bool sees = row0 < prompt.count && chunk * C::kChunk < position + kRowsOfWave;
-      if (sees) update_weights(query, chunk, position, lds, state);
+      if (sees) update_weights(query, chunk, position, slope, lds, state);
       barrier();
       if (sees) add_values(lds, state);
       barrier();

@@ -97,7 +97,8 @@ FORGE_DEVICE constexpr int norm_dim_of() {
 }
 
 /// Fills tiles of one token and kBlockRows columns from a source and runs the epilogue. C has Source, Epilogue,
-/// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has) and kCount (the Count of real rows).
+/// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has), kCount (the Count of real rows) and, if each of
+/// those has several rows (experts, heads), kSlots.
 /// With Epilogue::kNormDim each run of kNormDim columns (a head, or the row) is first normalised (RMSNorm):
 /// Epilogue::normed(args, column, value, mean of the run's squares) is what the epilogue then finds in the tile.
 template <class C>
@@ -154,7 +155,7 @@ struct FillRows {
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int t = block_id() / kColumnBlocks, row0 = block_id() % kColumnBlocks * C::kBlockRows;
     release_consumers();
-    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t / slots_of<C>())) return;
     const int row = C::Source::row(args.source, t);
     if constexpr (C::Source::kOlder) fill(args, row, row0, lds);
     wait_for_producer();

@@ -47,6 +47,7 @@ class Generator {
     for (std::size_t i = 0; i < draft_.sections.size(); ++i) {
       const auto& section = draft_.sections[i];
       const bool last = i + 1 == draft_.sections.size();
+      if (!last && section.ops == draft_.sections[i + 1].ops) continue;  // heads of a batched matmul
       if (branches && !last) {
         load_ += fmt::format("    if (row0 < {}) {{\n", section.end);
         run_ += fmt::format("    if (row0 < {}) {{\n", section.end);
@@ -303,8 +304,10 @@ class Generator {
 std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft) {
   EpilogueShape shape;
   const ir::Value* squares = nullptr;
+  const std::vector<DraftOp>* before = nullptr;
   for (const auto& section : draft.sections) {
-    if (section.begin > 0) shape.divides = std::gcd(shape.divides, section.begin);
+    if (before != nullptr && *before != section.ops) shape.divides = std::gcd(shape.divides, section.begin);
+    before = &section.ops;
     int combines = 0;
     for (const auto& op : section.ops) {
       if (op.kind == TileOpKind::kRmsNorm && draft.source == ir::kNoNode && draft.slots == 1 &&
