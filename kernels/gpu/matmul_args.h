@@ -7,6 +7,7 @@
 // x is [tokens][kHeads] rows. What multiplies columns of one head differs only in where its rows of x begin.
 
 #include "kernels/gpu/codes.h"
+#include "kernels/gpu/grids.h"
 #include "kernels/gpu/step_io.h"
 
 namespace forge::gpu {

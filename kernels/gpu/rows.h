@@ -4,6 +4,7 @@
 // complete kernels. All are templates over a configuration C, whose members each comment lists.
 
 #include "kernels/gpu/codes.h"
+#include "kernels/gpu/grids.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
