@@ -41,6 +41,7 @@ struct DraftOp {
   /// A value that several operations continue (DraftRules::branches): the first of them keeps the tile under a number,
   /// the others start from what has been kept. -1: not so.
   int keeps = -1, from = -1;
+  bool operator==(const DraftOp&) const = default;
 };
 
 /// Columns [begin, end) of the source, which run the same operations. Tiles never cross a section's borders.

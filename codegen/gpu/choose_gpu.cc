@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "codegen/gpu/gpu_chooser.h"
@@ -22,7 +23,9 @@ using Kind = PointerArgument::Kind;
 std::expected<passes::Choice, std::string> GpuChooser::choose(std::span<const ir::NodeId> nodes) {
   const auto node = nodes.front();
   if (graph_.op(node) == Op::kAttention) {
-    if (auto why = attention(nodes); !why.empty()) return std::unexpected(std::move(why));
+    const bool latent = kv_state_of(graph_, graph_.operand(node, 1)).shared_row == 1;
+    if (auto why = latent ? latent_attention(nodes) : attention(nodes); !why.empty())
+      return std::unexpected(std::move(why));
   } else if (graph_.op(node) == Op::kShortConv) {
     short_conv(nodes);
   } else if (nodes.size() == 1 && stands_alone(graph_, node)) {
@@ -218,14 +221,18 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
   const auto weight = graph_.operand(draft.source, 1);
   const auto& type = graph_.type(weight);
   const bool experts = graph_.op(draft.source) == Op::kExpertMatmul;
-  const auto n = type.shape[experts ? 1 : 0].value, k = type.cols();
+  const bool batched = graph_.op(draft.source) == Op::kBatchedMatmul;
+  const auto heads = batched ? type.shape[0].value : 1;
+  const auto n = type.shape[type.shape.size() - 2].value * heads, k = type.cols();
   const auto rows = rows_of_step(draft.rows);
   const auto bound = rows.bound * draft.slots;
   const auto tuning = tuning_for(tuning_, fmt::format("{}x{}", n, k));
   const auto count = experts ? type.shape[0].value : 0;
+  auto tile_shape = shape;  // a tile's columns must lie in one head
+  if (heads > 1) tile_shape.divides = std::gcd(tile_shape.divides, n / heads);
   const auto tiles = rows.count != 0 || tail != nullptr
                          ? std::nullopt
-                         : choose_tiles(target_, type.dtype, n, k, rows.bound, draft.slots, count, shape, tuning);
+                         : choose_tiles(target_, type.dtype, n, k, rows.bound, draft.slots, count, tile_shape, tuning);
   KernelText text{.header = tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
                   .kernel = tiles ? "MatmulTiles" : "MatmulRows",
                   .defaults = tiles ? "TilesDefaults" : "MatmulDefaults",
@@ -241,15 +248,17 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     text.threads = tiles->waves() * target_.wave;
     text.min_blocks = tiles->unit_blocks;
   } else {
-    const auto config = choose_matmul(target_, type.dtype, n, k, experts ? 1 : bound, shape, tuning);
+    auto config = choose_matmul(target_, type.dtype, n, k, experts ? 1 : bound, shape, tuning);
+    if (heads > 1 && n / heads % config.rows_per_team != 0) config.use_small_teams(target_.wave, shape.multiple_of);
     const auto block_rows = config.block_rows(target_.wave);
     config.write_to(text.config);
     text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
     text.threads = config.waves * target_.wave;
   }
   // Rows of f32 may be columns of wider rows (a split that is a view).
-  if (const auto x_floats = row_floats(draft.input); is_float(type.dtype) && !experts && x_floats != k)
+  if (const auto x_floats = row_floats(draft.input); is_float(type.dtype) && !experts && x_floats != heads * k)
     text.config.number("kXFloats", x_floats);
+  if (heads > 1) text.config.number("kHeads", heads).number("kHeadColumns", n / heads);
   std::vector<PointerArgument> arguments{
       {.kind = Kind::kValue, .value = weight}, {.kind = Kind::kValue, .value = draft.input}, input(GpuInput::kCounts)};
   if (experts) {
@@ -267,10 +276,13 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     arguments.insert(arguments.end(), tail->pointers.begin(), tail->pointers.end());
     arguments.push_back(counters(bound));
   }
-  const auto stem =
-      experts ? fmt::format("{}_{}_{}x{}x{}_t{}", tiles ? "expert_tiles" : "experts", dtype_name(type.dtype), count, n,
-                            k, bound)
-              : fmt::format("{}_{}_{}x{}_t{}", tiles ? "tiles" : "matmul", dtype_name(type.dtype), n, k, bound);
+  const auto stem = experts ? fmt::format("{}_{}_{}x{}x{}_t{}", tiles ? "expert_tiles" : "experts",
+                                          dtype_name(type.dtype), count, n, k, bound)
+                            : fmt::format("{}_{}_{}x{}_t{}",
+                                          tiles     ? batched ? "batched_tiles" : "tiles"
+                                          : batched ? "batched"
+                                                    : "matmul",
+                                          dtype_name(type.dtype), n, k, bound);
   launch(stem, text, arguments);
 }
 
@@ -282,14 +294,20 @@ void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const 
 GpuChooser::RowSource GpuChooser::row_source(const TileDraft& draft) const {
   std::vector<PointerArgument> arguments;
   std::string source, stem;
-  if (draft.source == ir::kNoNode && draft.sections.front().ops.front().kind == plan::TileOpKind::kLoad) {
+  const bool loads = draft.source == ir::kNoNode && draft.sections.front().ops.front().kind == plan::TileOpKind::kLoad;
+  if (loads && draft.sections.size() == 1) {
+    const auto& row = draft.sections[0].ops[0].operand;
+    source = fmt::format("LoadedRows<{}>", row_floats(row));
+    arguments = {{.kind = Kind::kValue, .value = row}};
+    stem = "store_kv";
+  } else if (loads) {
     const auto& left = draft.sections[0].ops[0].operand;
     const auto& right = draft.sections[1].ops[0].operand;
     source = fmt::format("TwoRows<{}, {}, {}>", draft.sections[0].end, row_floats(left), row_floats(right));
     arguments = {{.kind = Kind::kValue, .value = left}, {.kind = Kind::kValue, .value = right}};
     stem = "store_kv";
   } else if (draft.source == ir::kNoNode) {
-    source = fmt::format("LoadedRows<{}>", row_floats(draft.input));
+    source = fmt::format("LoadedRows<{}>", row_floats(draft.input) / draft.slots);
     arguments = {{.kind = Kind::kValue, .value = draft.input}};
     stem = "rows";
   } else if (graph_.op(draft.source) == Op::kExpertSum) {
@@ -315,6 +333,7 @@ GpuChooser::RowSource GpuChooser::row_source(const TileDraft& draft) const {
 void GpuChooser::fill_rows(const RowSource& source, const TileDraft& draft, const EpilogueShape& shape,
                            const EpilogueSource& epilogue) {
   const auto rows = rows_of_step(draft.rows);
+  const auto bound = rows.bound * draft.slots;
   auto arguments = source.pointers;
   // A block has the largest number of columns, up to 256, that the epilogue allows (shape).
   const auto columns = draft.cols;
@@ -331,18 +350,45 @@ void GpuChooser::fill_rows(const RowSource& source, const TileDraft& draft, cons
       .number("kColumns", columns)
       .number("kBlockRows", block)
       .number("kWaves", waves)
-      .number("kTokensTotal", rows.bound)
+      .number("kTokensTotal", bound)
       .number("kCount", rows.count);
-  text.blocks = (columns + block - 1) / block * rows.bound;
+  if (draft.slots > 1) text.config.number("kSlots", draft.slots);
+  text.blocks = (columns + block - 1) / block * bound;
   text.threads = waves * wave;
   arguments.push_back(input(GpuInput::kCounts));
   arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
-  launch(fmt::format("{}_{}_t{}", source.stem, columns, rows.bound), text, arguments);
+  launch(fmt::format("{}_{}_t{}", source.stem, columns, bound), text, arguments);
 }
 
-// nodes: the attention, and optionally the quantize of its result, which the kernel then does too. Pointers that a
-// configuration does not use (no f32 output, no quantised output, no sinks) must still be valid addresses, so they
-// point to another operand.
+// Pointers that a configuration does not use (no f32 output, no quantised output, no sinks, no values of their own)
+// must still be valid addresses, so they point to another operand.
+std::vector<PointerArgument> GpuChooser::attention_arguments(std::span<const ir::NodeId> nodes,
+                                                             std::int64_t counter_count) {
+  const auto node = nodes[0];
+  const auto q = graph_.operand(node, 0);
+  const bool quantised = nodes.size() > 1, sinks = graph_.operands(node).size() > 6;
+  const bool shared = kv_state_of(graph_, graph_.operand(node, 1)).shared_row == 1;
+  const ir::Value result{node, 0};
+  return {{.kind = Kind::kValue, .value = q},
+          {.kind = Kind::kKeys, .node = node},
+          {.kind = shared ? Kind::kKeys : Kind::kValues, .node = node},
+          input(InputKind::kPositions),
+          input(InputKind::kSequence),
+          {.kind = Kind::kBlockTable, .node = node},
+          input(GpuInput::kCounts),
+          {.kind = Kind::kScratch},
+          counters(counter_count),
+          {.kind = Kind::kValue, .value = stores_attention(graph_, nodes) ? result : ir::Value{nodes.back(), 0}},
+          {.kind = Kind::kValue, .value = quantised ? ir::Value{nodes[1], 0} : result},
+          {.kind = Kind::kValue, .value = sinks ? graph_.operand(node, 6) : q}};
+}
+
+std::string GpuChooser::refuses_query(ir::Value q) const {
+  const bool aligned = row_floats(q) % 4 == 0 && binding_.rows.columns_of(q).first % 4 == 0;
+  return aligned ? std::string() : "attention's queries are not aligned to 16 bytes";
+}
+
+// nodes: the attention, and optionally the quantize of its result, which the kernel then does too.
 std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   const auto node = nodes[0];
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
@@ -351,11 +397,8 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   if (auto why = attention_problem(config, a, bounds, attention_); !why.empty()) return why;
   const auto q = graph_.operand(node, 0);
   const auto query_floats = row_floats(q);
-  if (query_floats % 4 != 0 || binding_.rows.columns_of(q).first % 4 != 0)
-    return "attention's queries are not aligned to 16 bytes";
-  const bool quantised = nodes.size() > 1, sinks = graph_.operands(node).size() > 6;
-  const ir::Value result{node, 0};
-  const bool stored = stores_attention(graph_, nodes);
+  if (auto why = refuses_query(q); !why.empty()) return why;
+  const bool quantised = nodes.size() > 1;
   out_.scratch_bytes = config.scratch_bytes;
   out_.step.label = quantised ? "attention + quantize" : "attention";
   out_.step.reason = config.tiles ? fmt::format("a prompt's queries in tiles of {}", config.tiles->tokens)
@@ -374,27 +417,15 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
       .number("kWindow", a.window)
       .number("kChunkedTo", a.chunk)
       .real("kSoftcap", a.softcap)
-      .flag("kSinks", sinks)
-      .flag("kStored", stored)
+      .real("kAlibi", a.alibi)
+      .flag("kSinks", graph_.operands(node).size() > 6)
+      .flag("kStored", stores_attention(graph_, nodes))
       .flag("kQuantised", quantised);
   if (query_floats != a.heads * a.head_dim) text.config.number("kQueryFloats", query_floats);
   config.write_to(text.config);
   text.blocks = config.blocks;
   text.threads = config.waves * target_.wave;
-  const PointerArgument f32{.kind = Kind::kValue, .value = stored ? result : ir::Value{nodes.back(), 0}};
-  const PointerArgument q8{.kind = Kind::kValue, .value = quantised ? ir::Value{nodes[1], 0} : result};
-  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = q},
-                                               {.kind = Kind::kKeys, .node = node},
-                                               {.kind = Kind::kValues, .node = node},
-                                               input(InputKind::kPositions),
-                                               input(InputKind::kSequence),
-                                               {.kind = Kind::kBlockTable, .node = node},
-                                               input(GpuInput::kCounts),
-                                               {.kind = Kind::kScratch},
-                                               counters(bounds.tokens * a.heads / config.heads_per_block),
-                                               f32,
-                                               q8,
-                                               {.kind = Kind::kValue, .value = sinks ? graph_.operand(node, 6) : q}};
+  const auto arguments = attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block);
   launch(fmt::format("attention{}_{}x{}_t{}", config.tiles ? "_tiles" : "", a.heads, a.head_dim, bounds.tokens), text,
          arguments);
   return {};

@@ -60,6 +60,10 @@ std::string GpuChooser::step_of_one(ir::NodeId node) {
     case Op::kSelfAttention:
       self_attention(node);
       return {};
+    case Op::kMatchRms:
+    case Op::kGaussianTopk:
+      row_function(node);
+      return {};
     case Op::kDeltaRule:
       delta_rule(node);
       return {};
@@ -101,6 +105,35 @@ void GpuChooser::norm(ir::NodeId node) {
   arguments.push_back(input(GpuInput::kCounts));
   arguments.push_back({.kind = Kind::kValue, .value = {node, 0}});
   launch(fmt::format("{}_{}_t{}", rms ? "rms_norm" : "layer_norm", norm.dim, rows.bound), text, arguments);
+}
+
+void GpuChooser::row_function(ir::NodeId node) {
+  const bool match = graph_.op(node) == Op::kMatchRms;
+  const auto x = graph_.operand(node, 0);
+  const auto& type = graph_.type({node, 0});
+  const auto rows = rows_of_step(type.shape[0]);
+  KernelText text{.header = "kernels/gpu/row_functions.h",
+                  .kernel = match ? "MatchRms" : "GaussianTopk",
+                  .defaults = {},
+                  .before = {}};
+  text.threads = threads_for(type.cols(), target_.wave);
+  text.blocks = rows.bound;
+  text.config.number("kColumns", type.cols())
+      .number("kRowFloats", row_floats(x))
+      .number("kOutFloats", row_floats({node, 0}))
+      .number("kWaves", text.threads / target_.wave)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count);
+  std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = x}};
+  if (match) {
+    arguments.push_back({.kind = Kind::kValue, .value = graph_.operand(node, 1)});
+    text.config.number("kLikeFloats", row_floats(arguments.back().value));
+  } else {
+    text.config.real("kCutoff", graph_.attrs_as<ir::GaussianTopkAttrs>(node).cutoff);
+  }
+  arguments.push_back(input(GpuInput::kCounts));
+  arguments.push_back({.kind = Kind::kValue, .value = {node, 0}});
+  launch(fmt::format("{}_{}_t{}", ir::op_def(graph_.op(node)).name, type.cols(), rows.bound), text, arguments);
 }
 
 // The frequencies are a constant, either folded by a pass or computed here. Factors of the model file divide them in

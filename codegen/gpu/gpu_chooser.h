@@ -69,6 +69,13 @@ class GpuChooser {
   [[nodiscard]] EpilogueContext epilogue_context() const;
   /// Returns the reason if there is no kernel for it, else an empty string.
   std::string attention(std::span<const ir::NodeId> nodes);
+  /// Attention on rows whose first columns are the values (MLA). The same.
+  std::string latent_attention(std::span<const ir::NodeId> nodes);
+  /// The members of the kernels' Args. nodes: the attention, and optionally the quantize of its result.
+  [[nodiscard]] std::vector<PointerArgument> attention_arguments(std::span<const ir::NodeId> nodes,
+                                                                 std::int64_t counter_count);
+  /// The reason why the rows of q do not lie where a kernel needs them; empty if they do.
+  [[nodiscard]] std::string refuses_query(ir::Value q) const;
   /// The reason why the draft's operands do not lie where its kernel needs them; empty if they do.
   [[nodiscard]] std::string refuses_alignment(const TileDraft& draft) const;
   /// A step of one node that is not a tile program (stands_alone). Returns the reason if there is no kernel for it,
@@ -86,6 +93,7 @@ class GpuChooser {
   void interleaved_split(ir::NodeId node);
   void arrange(ir::NodeId node);
   void self_attention(ir::NodeId node);
+  void row_function(ir::NodeId node);
   /// nodes: the convolution, and optionally the activation of its result.
   void short_conv(std::span<const ir::NodeId> nodes);
   void delta_rule(ir::NodeId node);

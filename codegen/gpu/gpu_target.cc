@@ -13,6 +13,7 @@
 #include "codegen/gpu/tile_sizes.h"
 #include "codegen/tile_draft.h"
 #include "kernels/quant/planes.h"
+#include "passes/passes.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -27,26 +28,38 @@ constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take
 constexpr DType kGpuKvTypes[] = {DType::kF16};
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
 constexpr std::int64_t kStateRowsMax = 1024;
-constexpr std::int64_t kHeadDimMax = 512, kTilesPartMax = 128, kSelfHeadDimMax = 256;
+constexpr std::int64_t kHeadDimMax = 512, kTilesPartMax = 128, kSelfHeadDimMax = 256, kLatentDimMax = 640;
 constexpr std::int64_t kShortTextTokens = 64;
+
+/// Attention on shared rows (kernels/gpu/latent_attention.h).
+std::optional<std::string> refuses_latents(const ir::AttentionAttrs& a, bool sinks) {
+  if (a.kv_heads != 1 || a.head_dim % 8 != 0 || a.head_dim > kLatentDimMax || value_dim_of(a) % 8 != 0)
+    return fmt::format("latent rows of {} columns, {} of them values, are not whole units up to {}", a.head_dim,
+                       value_dim_of(a), kLatentDimMax);
+  if (a.window != 0 || a.chunk != 0 || a.softcap != 0 || a.alibi != 0 || sinks)
+    return "attention on latents has windows, a soft-cap, ALiBi or sinks";
+  return std::nullopt;
+}
 
 /// Why these nodes have no attention kernel; nothing if they have.
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
-  if (a.alibi != 0) return "GPUs do not support ALiBi yet";
-  if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
-    return fmt::format("head_dim {} is not a multiple of 8 up to {}", a.head_dim, kHeadDimMax);
-  if (kv_state_of(graph, graph.operand(members[0], 1)).shared_row == 1 || value_dim_of(a) != a.head_dim)
-    return "GPU kernels need values as wide as keys, in rows of their own";
+  if (kv_state_of(graph, graph.operand(members[0], 1)).shared_row == 1) {
+    if (auto why = refuses_latents(a, graph.operands(members[0]).size() > 6)) return why;
+  } else {
+    if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
+      return fmt::format("head_dim {} is not a multiple of 8 up to {}", a.head_dim, kHeadDimMax);
+    if (value_dim_of(a) != a.head_dim) return "GPU kernels need values as wide as keys";
+  }
   if (members.size() == 1) return std::nullopt;
   if (members.size() > 2 || graph.op(members[1]) != Op::kQuantize) return "attention can only be fused with a quantize";
-  if (a.head_dim % 16 != 0 || a.heads * a.head_dim % kActivationUnit != 0)
+  if (value_dim_of(a) % 16 != 0 || a.heads * value_dim_of(a) % kActivationUnit != 0)
     return "heads are not whole quantised blocks";
   return std::nullopt;
 }
 
-/// The repack steps can only load experts' weights that are tensors of the file with all experts or the same rows of
-/// each, or gate and up interleaved.
+/// The repack steps can only load experts' weights that are whole tensors of the file, the same rows of each expert in
+/// one, or gate and up interleaved.
 std::optional<std::string> refuses_expert_weight(const ir::Graph& graph, ir::Value weight) {
   if (graph.op(weight.node) == Op::kConcatRows) {
     if (graph.attrs_as<ir::PartsAttrs>(weight.node).unit == 0) return "merged experts' weights are not interleaved";
@@ -56,8 +69,6 @@ std::optional<std::string> refuses_expert_weight(const ir::Graph& graph, ir::Val
   }
   if (graph.op(weight.node) == Op::kSliceRows) return refuses_expert_weight(graph, graph.operand(weight.node, 0));
   if (graph.op(weight.node) != Op::kWeight) return "experts' weights are not tensors of the model file";
-  if (graph.attrs_as<ir::WeightAttrs>(weight.node).name.find(ir::kExpertWildcard) != std::string::npos)
-    return "GPUs do not support experts in separate tensors yet";
   return std::nullopt;
 }
 
@@ -74,8 +85,7 @@ std::optional<std::string> refuses_route(const ir::Graph& graph, ir::NodeId node
 std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraft& draft) {
   if (draft.source == ir::kNoNode) return std::nullopt;
   const auto op = graph.op(draft.source);
-  if (op == Op::kBatchedMatmul) return "GPUs do not support batched matmuls yet";
-  if (op != Op::kMatmul && op != Op::kExpertMatmul && op != Op::kEmbed) return std::nullopt;
+  if (!passes::is_matmul(op) && op != Op::kEmbed) return std::nullopt;
   if (op == Op::kExpertMatmul)
     if (auto why = refuses_expert_weight(graph, graph.operand(draft.source, 1))) return why;
   const auto& weight = graph.type(graph.operand(draft.source, op == Op::kEmbed ? 0 : 1));
@@ -170,8 +180,6 @@ bool GpuTargetModel::merges_columns(std::int64_t n) const {
 
 std::expected<EpilogueShape, std::string> shape_of(const ir::Graph& graph, const TileDraft& draft) {
   if (auto why = refuses_source(graph, draft)) return std::unexpected(*why);
-  if (draft.slots > 1 && (draft.source == ir::kNoNode || graph.op(draft.source) != Op::kExpertMatmul))
-    return std::unexpected("GPUs do not support operations on experts' rows apart from their matmul");
   return epilogue_shape(graph, draft);
 }
 
@@ -212,6 +220,25 @@ std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, con
     if (output.name == "logits")
       return GpuChooser(graph, binding, target_, tuning_, attention_).sampling(graph.type(output.value).cols());
   return {};
+}
+
+LatentConfig choose_latent_attention(const GpuTarget& target, const ir::AttentionAttrs& attention,
+                                     const ir::Bounds& bounds, const Tuning& tuning, const AttentionChoice& asked) {
+  constexpr std::int64_t kHeadsMost = 8, kHeadLanes = 32;
+  LatentConfig out;
+  for (std::int64_t heads = 2; heads <= tuned_positive(tuning, "heads", kHeadsMost); ++heads)
+    if (attention.heads % heads == 0) out.heads_per_block = heads;
+  const auto lanes = std::max(out.heads_per_block * kHeadLanes, value_dim_of(attention) / 8);
+  out.waves = (lanes + target.wave - 1) / target.wave;
+  const auto jobs = attention.heads / out.heads_per_block, rows = bounds.tokens;
+  const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
+  const auto workers = rows > kTokenTile ? 1 : tuned(tuning, "workers", target.attention_blocks / (jobs * rows));
+  out.workers = std::clamp<std::int64_t>(workers, 1, std::min(kWorkersMax, parts));
+  if (asked.split && rows <= kTokenTile)
+    out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
+  out.blocks = rows * jobs * out.workers;
+  if (out.workers > 1) out.scratch_bytes = out.blocks * out.heads_per_block * (value_dim_of(attention) + 2) * 4;
+  return out;
 }
 
 // Work split of decode attention: blocks serve up to kHeadsPerBlockMax heads of a KV head, and as many workers share a

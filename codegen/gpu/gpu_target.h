@@ -76,6 +76,14 @@ struct AttentionConfig {
 /// asked: the user's choice, which is followed where possible; attention_problem() tells if it was not.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning, const AttentionChoice& asked = {});
+/// The configuration of attention on latents (kernels/gpu/latent_attention.h), whose rows all heads share.
+struct LatentConfig {
+  std::int64_t heads_per_block = 1, waves = 1, workers = 1, tokens_per_worker = 64;
+  std::int64_t blocks = 0;         ///< blocks of the grid
+  std::int64_t scratch_bytes = 0;  ///< partial results of all rows
+};
+LatentConfig choose_latent_attention(const GpuTarget& target, const ir::AttentionAttrs& attention,
+                                     const ir::Bounds& bounds, const Tuning& tuning, const AttentionChoice& asked = {});
 /// The reason why the configuration is not what the user asked for; empty if it is.
 std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
                               const ir::Bounds& bounds, const AttentionChoice& asked);

@@ -47,7 +47,9 @@ void lower_load(const GpuTarget& target, const plan::WeightT& weight, std::size_
   const auto cols = weight.cols, rows = weight.rows;
   const auto native = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(cols)));
   const auto scales = static_cast<std::int64_t>(quant::planes_scale_bytes(dtype));
-  const auto parts = static_cast<std::int64_t>(weight.sources.size());
+  // Experts in separate tensors: `slices` sources for each part, one an expert.
+  const auto slices = weight.scattered ? std::max<std::int64_t>(weight.slices, 1) : 1;
+  const auto parts = static_cast<std::int64_t>(weight.sources.size()) / slices;
   std::int64_t rows_before = 0;
   for (std::size_t i = 0; i < weight.sources.size(); ++i) {
     const auto& source = *weight.sources[i];
@@ -62,7 +64,8 @@ void lower_load(const GpuTarget& target, const plan::WeightT& weight, std::size_
     step->operands = {copies ? moved(whole, rows_before * native) : whole};
     // Row r of the source becomes row first + r / unit * stride + r % unit of the weight (RepackArgs in repack.h):
     // interleaved parts alternate every weight.unit rows, concatenated parts are one run of rows.
-    const auto first = alternates ? static_cast<std::int64_t>(i) * weight.unit : rows_before;
+    const auto part = static_cast<std::int64_t>(i) / slices, slice = static_cast<std::int64_t>(i) % slices;
+    const auto first = alternates ? slice * parts * source_rows + part * weight.unit : rows_before;
     const auto unit = alternates ? weight.unit : std::max<std::int64_t>(source_rows, 1);
     KernelText text{.header = "kernels/gpu/repack.h",
                     .kernel = codes ? "RepackCodes" : "RepackPlanes",
@@ -119,7 +122,8 @@ std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, std::optional
   places.place_all();
   // Keys and values of one block and layer in f16 (KvPool in kernels/gpu/tile.h).
   const auto block_bytes = [](const ir::KvStateAttrs& kv) {
-    return 2 * kv.kv_heads * kGpuKvBlockTokens * kv.head_dim * static_cast<std::int64_t>(sizeof(std::uint16_t));
+    const auto columns = kv.head_dim + (kv.shared_row == 1 ? 0 : value_dim_of(kv));
+    return kv.kv_heads * kGpuKvBlockTokens * columns * static_cast<std::int64_t>(sizeof(std::uint16_t));
   };
   places.place_states(kGpuKvBlockTokens, DType::kF16, block_bytes, *out);
   // Kernels are collected over all variants, so that equal ones are compiled once.

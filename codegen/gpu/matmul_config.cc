@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <span>
 
 #include "codegen/gpu/tile_sizes.h"
@@ -68,6 +69,12 @@ void MatmulConfig::write_to(ConfigText& out) const {
       .number("kUnitsAhead", units_ahead);
 }
 
+void MatmulConfig::use_small_teams(int wave, std::int64_t multiple) {
+  rows_per_team = waves_per_row = 1;
+  lanes_per_row = std::min<std::int64_t>(lanes_per_row, kThreadsWanted / kTileRows);
+  waves = std::max<std::int64_t>(1, std::lcm(kTileRows, multiple) * lanes_per_row / wave);
+}
+
 // Choices build on each other in this order: tokens of a tile, lanes per row, rows of a block, waves, waves per row,
 // rows per team, units in flight. Each can be replaced by tuning. The thresholds were measured (see above).
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
@@ -83,6 +90,8 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto tile = std::min(tokens, unpacks ? 2 : ahead ? ahead_tile : kTokenTile);
   out.tokens = std::min(tile, tuned_positive(tuning, "tile", tile));
   out.lanes_per_row = tuned_positive(tuning, "lanes", lanes_for(units, target.wave));
+  // A wave's rows must not cross a part.
+  while (shape.divides % (target.wave / out.lanes_per_row) != 0) out.lanes_per_row *= 2;
   const auto teams = target.wave / out.lanes_per_row;
   const auto multiple = shape.multiple_of;
 

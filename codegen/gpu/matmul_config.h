@@ -21,6 +21,9 @@ struct MatmulConfig {
   [[nodiscard]] std::int64_t block_rows(int wave) const {
     return waves / waves_per_row * (wave / lanes_per_row) * rows_per_team;
   }
+  /// Changes the split so that a team has one row, for a batched matmul whose heads have few columns. multiple: of
+  /// columns that a block must have.
+  void use_small_teams(int wave, std::int64_t multiple);
   /// Writes the fields as constants of the kernel's configuration.
   void write_to(ConfigText& out) const;
 };

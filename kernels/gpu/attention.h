@@ -45,6 +45,7 @@ struct AttentionDefaults {
   static constexpr int kWindow = 0;             ///< sliding window: tokens that a row sees, itself included; 0: all
   static constexpr int kChunkedTo = 0;          ///< c > 0: a row at p sees tokens from c * floor(p / c) on; 0: all
   static constexpr float kSoftcap = 0;          ///< soft-cap: scores become cap * tanh(score / cap); 0: off
+  static constexpr float kAlibi = 0;            ///< ALiBi: the largest exponent of a head's slope; 0: off
   static constexpr bool kSinks = false;         ///< attention sinks: one more score per head, no value (2309.17453)
   static constexpr bool kStored = true;         ///< out is written in f32
   static constexpr bool kQuantised = false;     ///< out is written as quantised activations
@@ -128,6 +129,16 @@ struct Attention {
       return score * kLog2E;
     }
   }
+
+  /// The slope of a query head's ALiBi (arXiv 2108.12409), in units of log2(e) a position: heads beyond the largest
+  /// power of two have the odd steps of the next one.
+  FORGE_DEVICE static float alibi_slope(int head) {
+    constexpr int kPower = power_within(C::kHeads);
+    const float step =
+        head < kPower ? static_cast<float>(head + 1) : static_cast<float>(2 * (head - kPower) + 1) * 0.5f;
+    return exp2_of(-C::kAlibi * step / static_cast<float>(kPower)) * kLog2E;
+  }
+  FORGE_DEVICE static constexpr int power_within(int count) { return count < 2 ? 1 : 2 * power_within(count / 2); }
 
   /// The lane's number in its team, which is the first unit of 8 dimensions that it holds (kUnits or more: none).
   FORGE_DEVICE static int unit() { return lane_id() % kTeamLanes; }
@@ -267,6 +278,8 @@ struct Attention {
     for (int h = 0; h < kGroup; ++h) {
       const float dot = sum_parts<kTokens>(parts[h]);
       weights[h] = is_seen ? score_of(dot) : kLowest;
+      if constexpr (C::kAlibi > 0)
+        weights[h] -= alibi_slope(job.head0 + h) * static_cast<float>(job.position - token_of(chunk, unit() / kSpread));
       const float maximum = max_of(state.maximum[h], max_lanes<kWave>(weights[h]));
       const float keep = exp2_of(state.maximum[h] - maximum);
       state.maximum[h] = maximum;

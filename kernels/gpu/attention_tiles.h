@@ -267,10 +267,11 @@ struct AttentionTiles {
   }
 
   /// Updates the online softmax by the scores of a chunk, scales the output to the new maxima and writes the weights to
-  /// shared memory. position: of the wave's first row. A row sees a key if the key is not newer than the row
-  /// and lies in its window and its chunk. Masked scores are 2 * kLowest, so that their weight is 0 even while the
-  /// maximum is kLowest.
-  FORGE_DEVICE static void update_weights(Scores& scores, int chunk, int position, TileLds& lds, State& state) {
+  /// shared memory. position: of the wave's first row; slope: its head's ALiBi, if any. A row sees a key if the key is
+  /// not newer than the row and lies in its window and its chunk. Masked scores are 2 * kLowest, so that their weight
+  /// is 0 even while the maximum is kLowest.
+  FORGE_DEVICE static void update_weights(Scores& scores, int chunk, int position, [[maybe_unused]] float slope,
+                                          TileLds& lds, State& state) {
     keep_schedule();
     const int lane = lane_id(), key0 = chunk * C::kChunk;
     float maxima[T::kRowsOfLane], keep[T::kRowsOfLane];
@@ -282,6 +283,7 @@ struct AttentionTiles {
       for (int i = 0; i < T::Fragments::kC; ++i) {
         const int behind = position + T::c_row(lane, i) - (key0 + n * T::kN + T::c_column(lane, i));
         if constexpr (C::kSoftcap > 0) scores[n][i] = softcap(scores[n][i], C::kSoftcap) * Rows::kLog2E;
+        if constexpr (C::kAlibi > 0) scores[n][i] -= slope * static_cast<float>(behind);
         bool seen = behind >= 0 && (C::kWindow == 0 || behind < C::kWindow);
         if constexpr (C::kChunkedTo > 0) seen = seen && behind <= (position + T::c_row(lane, i)) % C::kChunkedTo;
         scores[n][i] = seen ? scores[n][i] : 2 * Rows::kLowest;
@@ -376,6 +378,7 @@ struct AttentionTiles {
     const int rows = wave_id() / kParts, head = head0 + rows / kWavesOfHead, row0 = rows % kWavesOfHead * kRowsOfWave;
     const int kv_head = head0 / kHeadsOfKv, position = prompt.position + row0;
     const int first = prompt.oldest / C::kChunk, last = prompt.newest / C::kChunk;
+    const float slope = C::kAlibi > 0 ? Rows::alibi_slope(head) : 0.0f;
     wait_for_producer();
     Next next;
     load_keys(args, prompt, kv_head, first, next);
@@ -409,7 +412,7 @@ struct AttentionTiles {
         if (chunk < last) load_keys(args, prompt, kv_head, chunk + 1, next);
         keep_schedule();
       }
-      if (sees) update_weights(scores, chunk, position, lds, state);
+      if (sees) update_weights(scores, chunk, position, slope, lds, state);
       barrier();
       if (sees) add_values(lds, state);
       barrier();

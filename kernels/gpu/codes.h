@@ -1,8 +1,8 @@
 #pragma once
-// Weight formats in planes of codes (kernels/quant/planes_codes.h): the K types, Q5, IQ4, MXFP4 and TQ2_0, by one
-// template over the type's block in the file. It has the members that formats.h describes. A unit is 32 columns. In
-// registers it stays packed, as it lies in memory; codes and scales are only unpacked when the unit is multiplied, by
-// exact int8 dots with quantised activations, scaled in f32.
+// Weight formats in planes of codes (kernels/quant/planes_codes.h): the K types, Q5, IQ, MXFP4, ternary and 1-bit
+// types, by one template over the type's block in the file. It has the members that formats.h describes. A unit is 32
+// columns. In registers it stays packed, as it lies in memory; codes and scales are only unpacked when the unit is
+// multiplied, by exact int8 dots with quantised activations, scaled in f32.
 
 #include "kernels/gpu/formats.h"
 #include "kernels/quant/iq4_nl.h"
@@ -10,6 +10,7 @@
 #include "kernels/quant/mxfp4.h"
 #include "kernels/quant/nvfp4.h"
 #include "kernels/quant/planes_codes.h"
+#include "kernels/quant/q1_0.h"
 #include "kernels/quant/q2_0.h"
 #include "kernels/quant/q2_k.h"
 #include "kernels/quant/q3_k.h"
@@ -18,6 +19,7 @@
 #include "kernels/quant/q5_1.h"
 #include "kernels/quant/q5_k.h"
 #include "kernels/quant/q6_k.h"
+#include "kernels/quant/tq1_0.h"
 #include "kernels/quant/tq2_0.h"
 
 namespace forge::gpu {

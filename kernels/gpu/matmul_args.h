@@ -3,8 +3,11 @@
 // (matmul_tiles.h).
 // Mixture of experts: the weight is [experts][kColumns][k]. A slot is a token and one of its kSlots experts; rows of
 // the output are slots, and rows of x are slots, or tokens whose slots share one row (kSharedX).
+// Batched matmul: the weight is [kHeads][kHeadColumns][k], and head h of the output's columns comes from head h of x:
+// x is [tokens][kHeads] rows. What multiplies columns of one head differs only in where its rows of x begin.
 
 #include "kernels/gpu/codes.h"
+#include "kernels/gpu/grids.h"
 #include "kernels/gpu/step_io.h"
 
 namespace forge::gpu {
@@ -16,12 +19,22 @@ struct MatmulCommon {
   static constexpr int kColumns = 0;          ///< rows of the weight that belong to one expert
   static constexpr bool kSharedX = false;     ///< the slots of a token share one row of x
   static constexpr int kXFloats = 0;          ///< floats from one row of x to the next; 0: rows of W::kXRowBytes
+  static constexpr int kHeads = 1;            ///< rows of x of a token, each of which has columns of its own
+  static constexpr int kHeadColumns = 0;      ///< columns of each of them; 0: all
 };
 
 /// Bytes from one row of x to the next.
 template <class C>
 FORGE_DEVICE constexpr u64 x_row_bytes() {
-  return C::kXFloats > 0 ? static_cast<u64>(C::kXFloats) * 4 : C::Weight::kXRowBytes;
+  return C::kXFloats > 0 ? static_cast<u64>(C::kXFloats) * 4 : C::kHeads * C::Weight::kXRowBytes;
+}
+/// Bytes from a token's first row of x to the one that column `column` of the output comes from.
+template <class C>
+FORGE_DEVICE constexpr u64 x_head_bytes(int column) {
+  if constexpr (C::kHeads > 1)
+    return static_cast<u64>(column / C::kHeadColumns) * C::Weight::kXRowBytes;
+  else
+    return 0;
 }
 
 /// Kernel arguments. weights: in the layout `planes` (kernels/quant/planes.h). x: [rows of x][W::kXRowBytes] bytes.

@@ -59,6 +59,8 @@ struct MatmulRows {
   static constexpr int kBatches = ceil_div(W::kUnits, kStride* C::kUnitsAhead);
   static constexpr bool kWholeBatches = W::kUnits % (kStride * C::kUnitsAhead) == 0;
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
+  static_assert(C::kHeads == 1 || (C::kHeadColumns % C::kRowsPerTeam == 0 && C::kHeads * C::kHeadColumns == kColumns),
+                "a team's rows must lie in one head");
   static_assert(C::kTokensTotal % C::kTokens == 0, "kTokensTotal must be a multiple of kTokens");
 
   using OutTile = Tile<C::kTokens, kBlockRows, C::kWavesPerRow, kThreads>;
@@ -115,6 +117,7 @@ struct MatmulRows {
     const int first = share * C::kLanesPerRow + lane_id() % C::kLanesPerRow;
     const int row0 = block_id() / kTokenTiles * kBlockRows, team_row = team * C::kRowsPerTeam;
     const u8* x = args.x + static_cast<u64>(C::kSharedX ? token0 : t0) * x_row_bytes<C>();
+    if constexpr (C::kHeads > 1) x += x_head_bytes<C>(row0 + team_row < kColumns ? row0 + team_row : kColumns - 1);
     float sums[C::kRowsPerTeam][C::kTokens] = {};
 
     // With experts, the rows to load are only known once the router has run, so the wait comes before the weights.

@@ -55,6 +55,8 @@ struct MatmulTiles {
   static constexpr int kBlocks = ceil_div(kColumns, kRows) * kTokenTiles;
   static constexpr int kStep = 32, kSteps = W::kK / kStep;
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
+  static_assert(C::kHeads == 1 || (C::kHeadColumns % kRows == 0 && C::kHeads * C::kHeadColumns == kColumns),
+                "a block's columns must lie in one head");
   static_assert(W::kK % kStep == 0 && T::kK * kHalves == kStep,
                 "k must be a multiple of 32, which two instructions cover");
   static_assert(kTokens % kTokenTile == 0 && kWaveTokens % kTokenTile == 0,
@@ -119,7 +121,8 @@ struct MatmulTiles {
       const int row = job.rows_of_x[i], half = step * 2 + thread_id() % 2;  // kXFirst is even
       next.halves[i] = typename W::XHalf{};
       if (row >= 0)
-        next.halves[i] = W::XHalf::template load<W::kK>(args.x + static_cast<u64>(row) * x_row_bytes<C>(), half);
+        next.halves[i] = W::XHalf::template load<W::kK>(
+            args.x + static_cast<u64>(row) * x_row_bytes<C>() + x_head_bytes<C>(job.row0), half);
     }
   }
 

@@ -2,10 +2,11 @@
 // Kernels that repack weights when a model is loaded: native rows, as the GGUF file has them, into the layout `planes`
 // (kernels/quant/planes.h).
 // RepackPlanes (F32, F16, BF16, Q8_0, Q4_0, Q4_1) moves 16-bit words, because all native rows are aligned to 2 bytes;
-// the lanes of a wave read and write consecutive words. RepackCodes (types in planes of codes) takes one block of the
-// file per lane.
+// the lanes of a wave read and write consecutive words. RepackCodes (types in planes of codes or grids) takes one block
+// of the file per lane.
 
 #include "kernels/gpu/codes.h"
+#include "kernels/gpu/grids.h"
 
 namespace forge::gpu {
 
@@ -89,7 +90,7 @@ struct RepackCodes {
       for (int w = 0; w < kWords; ++w) words[w] = load(from + b * kWords + w);
       Block block;
       quant::copy_bytes<sizeof(Block)>(&block, words);
-      quant::planes_pack_codes(block, C::kRows, C::kK, args.row(index), static_cast<u64>(b),
+      quant::planes_pack_block(block, C::kRows, C::kK, args.row(index), static_cast<u64>(b),
                                reinterpret_cast<u8*>(args.weight));
     }
   }

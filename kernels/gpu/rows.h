@@ -4,6 +4,7 @@
 // complete kernels. All are templates over a configuration C, whose members each comment lists.
 
 #include "kernels/gpu/codes.h"
+#include "kernels/gpu/grids.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
@@ -111,8 +112,9 @@ struct EmbeddedRows {
 };
 
 /// Fills tiles of one token and kBlockRows columns from a source and runs the epilogue. C has Source, Epilogue,
-/// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has) and kCount (the Count of real rows). An epilogue
-/// with kOwnNorm > 0 gets 1/rms of the block's own columns: these are the run that is normalised, a head or a row.
+/// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has), kCount (the Count of real rows) and, if each of
+/// those has several rows (experts, heads), kSlots. An epilogue with kOwnNorm > 0 gets 1/rms of the block's own
+/// columns: these are the run that is normalised, a head or a row.
 template <class C>
 struct FillRows {
   using E = typename C::Epilogue;
@@ -170,7 +172,7 @@ struct FillRows {
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int t = block_id() / kColumnBlocks, row0 = block_id() % kColumnBlocks * C::kBlockRows;
     release_consumers();
-    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t / slots_of<C>())) return;
     const int row = C::Source::row(args.source, t);
     if constexpr (C::Source::kOlder) fill(args, row, row0, lds);
     wait_for_producer();

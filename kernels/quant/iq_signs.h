@@ -25,7 +25,7 @@ FORGE_QUANT_FN u64 even_signs(u64 seven) {
 /// A little-endian word from any address.
 FORGE_QUANT_FN u32 load_u32(const u8* bytes) {
   u32 word;
-  __builtin_memcpy(&word, bytes, 4);
+  copy_bytes<4>(&word, bytes);
   return word;
 }
 /// Stores the signs of 4 groups, from 7 bits of `word` each.

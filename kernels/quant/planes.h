@@ -2,15 +2,16 @@
 // Layout "planes": how weights lie in GPU memory. All quants of the weight come first, row after row, then all scales.
 //   quants  Q8_0: k int8 per row. Q4_0, Q4_1: k/2 bytes per row, block after block, nibbles in ggml's order.
 //   scales  per row k/32 f16 d (Q8_0, Q4_0), or k/32 pairs of f16 d, m (Q4_1)
-// F32, F16 and BF16 stay as in the file. The K types, Q5, IQ4, MXFP4 and TQ2_0 are in planes_codes.h.
+// F32, F16 and BF16 stay as in the file. IQ1, IQ2 and IQ3 are in planes_grids.h, all other types in planes_codes.h.
 //
 // Example: Q4_0, 2 rows, k = 64 (two blocks b per row, 16 bytes of quants each):
 //   | r0 b0 | r0 b1 | r1 b0 | r1 b1 | d: r0b0 r0b1 r1b0 r1b1 |
 //
-// The layout takes the native number of bytes. k is a multiple of 32, so each block's quants start at a multiple of 16
+// These types take the native number of bytes. k is a multiple of 32, so each block's quants start at a multiple of 16
 // and the lanes of a wave read whole cache lines with 16-byte loads. Native blocks of 34 or 18 bytes are never aligned.
 
 #include "kernels/quant/planes_codes.h"
+#include "kernels/quant/planes_grids.h"
 #include "kernels/quant/rows.h"
 
 namespace forge::quant {
@@ -19,20 +20,21 @@ namespace forge::quant {
 constexpr std::size_t planes_scale_bytes(DType type) {
   return type == DType::kQ8_0 || type == DType::kQ4_0 ? 2 : type == DType::kQ4_1 ? 4 : 0;
 }
-/// True if a block takes the same number of bytes in planes of codes as in the file. IQ1, IQ2 and IQ3 (grids) and the
-/// types with fewer than 2 bits per weight would grow; they have no GPU kernels.
+/// True if blocks of the type are packed one by one: into planes of codes (planes_codes.h) or grids (planes_grids.h).
 template <class Block>
 constexpr bool has_plane_codes() {
-  if constexpr (HasPacking<Block>)
-    return PlanesCodes<Block>::kBlockBytes == sizeof(Block);
-  else
-    return false;
+  return HasPacking<Block>;
 }
-/// True if the type is stored as planes of codes (planes_codes.h).
 constexpr bool is_plane_codes(DType type) {
   bool codes = false;
   with_block(type, [&]<class Block>(std::type_identity<Block>) { codes = has_plane_codes<Block>(); });
   return codes;
+}
+/// True if the type is stored as planes of grids.
+constexpr bool is_plane_grids(DType type) {
+  bool grids = false;
+  with_block(type, [&]<class Block>(std::type_identity<Block>) { grids = HasGrid<Block>; });
+  return grids;
 }
 /// True for the types that GPU kernels can multiply: those that have this layout.
 constexpr bool has_planes(DType type) {
@@ -51,13 +53,25 @@ constexpr std::size_t planes_units(DType type, std::size_t k) {
 constexpr std::size_t planes_unit_registers(DType type) {
   std::size_t registers = 5;
   with_block(type, [&]<class Block>(std::type_identity<Block>) {
-    if constexpr (has_plane_codes<Block>()) {
+    if constexpr (HasGrid<Block>) {
+      constexpr GridSizes kSizes = GridLayout<Block>::kSizes;
+      registers = kSizes.first / 4 + (kSizes.second != 0 ? 1 : 0) + (kSizes.small != 0 ? 1 : 0) + (kSizes.tail + 3) / 4;
+    } else if constexpr (has_plane_codes<Block>()) {
       using Planes = PlanesCodes<Block>;
       registers = (Planes::kLowBytes + Planes::kHighBytes) / 4 + (Planes::kHalvesBytes != 0 ? 1 : 0) +
                   (Planes::kNumberBits != 0 ? 1 : 0) + (Planes::kTopBits != 0 ? 1 : 0);
     }
   });
   return registers;
+}
+/// Bytes that a row takes in the layout.
+constexpr std::size_t planes_row_bytes(DType type, std::size_t k) {
+  std::size_t bytes = row_bytes(type, k);
+  with_block(type, [&]<class Block>(std::type_identity<Block>) {
+    if constexpr (has_plane_codes<Block>() && !HasGrid<Block>)
+      bytes = k / Block::kElems * PlanesCodes<Block>::kBlockBytes;
+  });
+  return bytes;
 }
 /// Byte offset of the scales from the start of the weight.
 constexpr std::size_t planes_scales_offset(DType type, std::size_t rows, std::size_t k) {
@@ -85,7 +99,7 @@ void planes_move_row(DType type, std::size_t rows, std::size_t k, std::size_t ro
   }
 }
 
-/// Packs one row of a type that is stored as planes of codes.
+/// Packs one row of a type whose blocks are packed one by one.
 inline void planes_pack_row(DType type, std::size_t rows, std::size_t k, std::size_t row, const std::byte* native,
                             std::byte* planes) {
   with_block(type, [&]<class Block>(std::type_identity<Block>) {
@@ -93,7 +107,7 @@ inline void planes_pack_row(DType type, std::size_t rows, std::size_t k, std::si
       for (std::size_t b = 0; b < k / Block::kElems; ++b) {
         Block block;
         std::memcpy(&block, native + b * sizeof(Block), sizeof(Block));
-        planes_pack_codes(block, rows, k, row, b, reinterpret_cast<u8*>(planes));
+        planes_pack_block(block, rows, k, row, b, reinterpret_cast<u8*>(planes));
       }
   });
 }

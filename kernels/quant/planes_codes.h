@@ -12,7 +12,8 @@
 //   nibbles (16 bytes = 4 words)     word w is in word w % 4, from bit 4 * (w / 4) of each byte
 //   bit pairs (8 bytes = 2 words)    word w is in word w / 4, from bit 2 * (w % 4) of each byte
 //   single bits (4 bytes = 1 word)   word w is bit w of each byte
-// The layout takes the native number of bytes, and each plane starts where its loads are aligned.
+// Each plane starts where its loads are aligned. Types take the native number of bytes, those with fewer than 2 bits a
+// weight 2 bits.
 
 #include "kernels/quant/packing.h"
 

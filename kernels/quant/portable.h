@@ -29,6 +29,13 @@ using u64 = std::uint64_t;
 #define FORGE_QUANT_FN [[gnu::always_inline]] inline
 #endif
 
+/// A table that is indexed at run time. NVRTC has to be told that it lies in device memory; clang finds out.
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define FORGE_QUANT_TABLE __attribute__((device)) constexpr
+#else
+#define FORGE_QUANT_TABLE inline constexpr
+#endif
+
 namespace forge::quant {
 
 /// memcpy of a constant number of bytes. Compilers turn it into one load and one store.

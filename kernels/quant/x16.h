@@ -24,6 +24,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "kernels/quant/planes.h"
 #include "kernels/quant/rows.h"
 #include "kernels/quant/x16_codes.h"
 
@@ -46,7 +47,9 @@ constexpr std::size_t x16_group_bytes(DType type, std::size_t k) {
 }
 /// Bytes that one row of a weight takes in a layout. In x16 that is a sixteenth of a group.
 constexpr std::size_t layout_row_bytes(Layout layout, DType type, std::size_t k) {
-  return layout == Layout::kX16 ? x16_group_bytes(type, k) / kX16Rows : row_bytes(type, k);
+  return layout == Layout::kX16      ? x16_group_bytes(type, k) / kX16Rows
+         : layout == Layout::kPlanes ? planes_row_bytes(type, k)
+                                     : row_bytes(type, k);
 }
 /// Bytes of a whole weight in layout x16, padding rows included.
 constexpr std::size_t x16_bytes(DType type, std::size_t rows, std::size_t k) {

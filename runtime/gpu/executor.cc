@@ -204,9 +204,11 @@ void GpuExecutor::copy_blocks(std::span<const BlockCopy> copies) {
     for (std::size_t g = 0; g < memory_.kv_groups.size(); ++g) {
       if (!copy_applies_to(copy, kv_pool_sizes(), g)) continue;
       const auto& group = program_->kv_groups[g];
-      const auto bytes = static_cast<std::size_t>(group.block_bytes()) / 2;
+      const KvPlanes planes(group);
       for (std::size_t plane = 0; plane < 2 * static_cast<std::size_t>(group.layers()); ++plane) {
-        const std::size_t begin = memory_.kv_groups[g] + plane * kv_pool_sizes()[g].blocks * bytes;
+        const std::size_t bytes = plane % 2 == 0 ? planes.keys : planes.values;
+        const std::size_t begin = memory_.kv_groups[g] + planes.begin(plane, kv_pool_sizes()[g].blocks);
+        if (bytes == 0) continue;
         stream_
             .copy(kv_, begin + static_cast<std::size_t>(copy.to) * bytes, kv_,
                   begin + static_cast<std::size_t>(copy.from) * bytes, bytes)

@@ -15,14 +15,14 @@ namespace {
   throw Error(ErrorCode::kPlan, what, {}, "compile the model again (forge-compile)");
 }
 
-/// Checks a group's geometry and returns the bytes of one block in all its layers. f16 only, values as wide as keys.
+/// Checks a group's geometry and returns the bytes of one block in all its layers. f16 only.
 std::size_t group_stride(const plan::KvGroup& group) {
   const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
   if (!in(group.layers(), 1 << 16) || !in(group.kv_heads(), 1 << 16) || !in(group.head_dim(), 1 << 16) ||
-      !in(group.block_tokens(), 1 << 12) || group.value_dim() != group.head_dim() || group.shared_row() ||
-      group.dtype() != static_cast<std::uint8_t>(DType::kF16) ||
-      group.block_bytes() != 2 * static_cast<std::int64_t>(sizeof(std::uint16_t)) * group.kv_heads() *
-                                 group.block_tokens() * group.head_dim())
+      !in(group.block_tokens(), 1 << 12) || !in(group.value_dim(), group.shared_row() ? group.head_dim() : 1 << 16) ||
+      group.dtype() != static_cast<std::uint8_t>(DType::kF16))
+    fail("the plan's KV geometry is broken");
+  if (const KvPlanes planes(group); group.block_bytes() != static_cast<std::int64_t>(planes.keys + planes.values))
     fail("the plan's KV geometry is broken");
   return static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
 }

@@ -5,7 +5,9 @@
 //   weights   repacked weights | the program's constants
 //   arena     intermediates and scratch of the variants
 //   state     recurrent state, one area per group: f32 [slots of the executor][layers][floats]
-//   KV pool   one area per KV group: f16 [layers][K, V][blocks of the group][kv_heads][block_tokens][head_dim]
+//   KV pool   one area per KV group: for each layer its K plane, f16 [blocks][kv_heads][block_tokens][head_dim], and
+//   its
+//             V plane, the same with value_dim columns. Groups with a shared row (MLA) have no V planes
 //   staging   ring of slots through which weights are loaded (weight_upload.h); has a pinned twin on the host
 //   step I/O  counters | inputs of variant 0 | inputs of variant 1 | ... | logits;  has a pinned mirror on the host
 
@@ -32,6 +34,23 @@ struct StepIoLayout {
   std::size_t table_bytes = 0;  ///< bytes of one KV group's tables
   // The whole range, which is uploaded with one copy.
   std::size_t begin = 0, end = 0;
+};
+
+/// Bytes of one block of a KV group in one layer: in the K plane and in the V plane (0 with a shared row).
+struct KvPlanes {
+  explicit KvPlanes(const plan::KvGroup& group)
+      : keys(bytes_of(group, group.head_dim())), values(group.shared_row() ? 0 : bytes_of(group, group.value_dim())) {}
+  std::size_t keys, values;
+  /// Bytes from the start of the group's area to plane `plane` (2 * layer: K, 2 * layer + 1: V).
+  [[nodiscard]] std::size_t begin(std::size_t plane, std::size_t blocks) const {
+    return blocks * (plane / 2 * (keys + values) + plane % 2 * keys);
+  }
+
+ private:
+  static std::size_t bytes_of(const plan::KvGroup& group, std::int64_t columns) {
+    return static_cast<std::size_t>(group.kv_heads()) * static_cast<std::size_t>(group.block_tokens()) *
+           static_cast<std::size_t>(columns) * sizeof(std::uint16_t);
+  }
 };
 
 /// Offsets and sizes of all blocks.

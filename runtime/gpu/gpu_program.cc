@@ -98,8 +98,10 @@ Address GpuResolver::kv(const plan::Operand& of) const {
   if (of.index() >= program_.kv_groups.size()) fail("an operand names a KV group that does not exist");
   const auto& group = program_.kv_groups[of.index()];
   if (of.offset() >= 2 * static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
-  const std::size_t half = memory_.kv_pool_sizes[of.index()].blocks * static_cast<std::size_t>(group.block_bytes()) / 2;
-  return addresses_.kv + (memory_.kv_groups[of.index()] + static_cast<std::size_t>(of.offset()) * half);
+  const auto plane = static_cast<std::size_t>(of.offset());
+  if (group.shared_row() && plane % 2 != 0) fail("a KV group with a shared row has no values of its own");
+  const std::size_t blocks = memory_.kv_pool_sizes[of.index()].blocks;
+  return addresses_.kv + (memory_.kv_groups[of.index()] + KvPlanes(group).begin(plane, blocks));
 }
 
 /// Address of one layer's recurrent state in slot 0.

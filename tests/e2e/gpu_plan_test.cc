@@ -314,23 +314,4 @@ TEST_CASE("gpu plan: PLaMo 2's and Falcon-Mamba's layers use the kernels of Mamb
   }
 }
 
-TEST_CASE("experts: targets without kernels for them are refused with that reason") {
-  struct NoCompiler final : codegen::KernelCompiler {
-    std::vector<codegen::CompiledKernel> compile(const std::string&, std::span<const codegen::KernelSource>) override {
-      FAIL("a compiler was asked");
-      return {};
-    }
-  } compiler;
-  const TinyModel model({.dtype = DType::kQ8_0, .experts = 4, .experts_used = 2, .scattered = true});
-  codegen::CompileOptions options{.context = 64, .batch_max = 1};
-  options.kernels = &compiler;
-  try {
-    codegen::compile_program(model.portable().graph, model.file(), "gfx1100", options);
-    FAIL("a GPU program of scattered experts");
-  } catch (const Error& error) {
-    CHECK(error.exit_status() == 3);
-    CHECK(error.line().find("experts in separate tensors") != std::string::npos);
-  }
-}
-
 }  // namespace forge::tests

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "ir/attrs.h"
 #include "kernels/quant/f16.h"
 
 namespace forge::gpu_host {
@@ -55,7 +56,7 @@ struct Cache {
 /// Attention of one head of one row, in f64. Returns [dim].
 std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const float* q, const AttentionRow& row,
                            int head, float sink) {
-  std::vector<double> out(c.heads.dim);
+  std::vector<double> out(c.value_dim());
   if (row.position < 0) return out;
   const int kv_head = head / (c.heads.heads / c.heads.kv_heads);
   const int oldest = c.mask.oldest(row.position);
@@ -65,16 +66,21 @@ std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const 
     for (int d = 0; d < c.heads.dim; ++d)
       dot += static_cast<double>(q[d]) * quant::f32_of_f16(cache.k[cache.index(row.sequence, token, kv_head, d)]);
     dot *= c.scale();
-    scores.push_back(c.mask.softcap > 0 ? c.mask.softcap * std::tanh(dot / c.mask.softcap) : dot);
+    if (c.mask.softcap > 0) dot = c.mask.softcap * std::tanh(dot / c.mask.softcap);
+    if (c.mask.alibi > 0)
+      dot -= static_cast<double>(ir::alibi_slope(c.mask.alibi, c.heads.heads, head)) * (row.position - token);
+    scores.push_back(dot);
   }
   double most = *std::ranges::max_element(scores);
   if (c.mask.sinks) most = std::max<double>(most, sink);
   double sum = c.mask.sinks ? std::exp(sink - most) : 0;
   for (double& score : scores) sum += score = std::exp(score - most);
   for (std::size_t i = 0; i < scores.size(); ++i)
-    for (int d = 0; d < c.heads.dim; ++d)
-      out[d] += scores[i] / sum *
-                quant::f32_of_f16(cache.v[cache.index(row.sequence, oldest + static_cast<int>(i), kv_head, d)]);
+    for (int d = 0; d < c.value_dim(); ++d)
+      out[d] +=
+          scores[i] / sum *
+          quant::f32_of_f16(
+              (c.latent > 0 ? cache.k : cache.v)[cache.index(row.sequence, oldest + static_cast<int>(i), kv_head, d)]);
   return out;
 }
 
@@ -90,6 +96,7 @@ void AttentionProblem::write_to(codegen::ConfigText& out) const {
       .number("kWindow", mask.window)
       .number("kChunkedTo", mask.chunk)
       .real("kSoftcap", mask.softcap)
+      .real("kAlibi", mask.alibi)
       .flag("kSinks", mask.sinks)
       .flag("kStored", output != kQuantised)
       .flag("kQuantised", output != kStored);
@@ -97,12 +104,13 @@ void AttentionProblem::write_to(codegen::ConfigText& out) const {
 
 void check_attention(const AttentionProblem& c, const Kernel& kernel) {
   INFO(c.heads.heads << '/' << c.heads.kv_heads << " heads of " << c.heads.dim << ", window " << c.mask.window
-                     << ", chunk " << c.mask.chunk << ", softcap " << c.mask.softcap << ", sinks " << c.mask.sinks
-                     << ", output " << c.output << ", block " << c.block_tokens);
+                     << ", chunk " << c.mask.chunk << ", alibi " << c.mask.alibi << ", softcap " << c.mask.softcap
+                     << ", sinks " << c.mask.sinks << ", output " << c.output << ", block " << c.block_tokens);
   const Cache cache(c);
   const int total = c.total(), real = c.real(), columns = c.columns();
-  const auto q_values = random_floats(static_cast<std::size_t>(real) * columns);
-  Buffer<float> q(static_cast<std::size_t>(total) * columns), out(q.size());
+  const int query_columns = c.heads.heads * c.heads.dim;
+  const auto q_values = random_floats(static_cast<std::size_t>(real) * query_columns);
+  Buffer<float> q(static_cast<std::size_t>(total) * query_columns), out(static_cast<std::size_t>(total) * columns);
   std::ranges::copy(q_values, q.data());
   Buffer<int> positions(total), sequences(total);
   for (int t = 0; t < total; ++t) {
@@ -137,9 +145,10 @@ void check_attention(const AttentionProblem& c, const Kernel& kernel) {
   const int made = std::min(total, (real + 15) / 16 * 16);
   for (int t = 0; t < made; ++t)
     for (int head = 0; head < c.heads.heads; ++head) {
-      const auto at = static_cast<std::size_t>(t) * columns + head * c.heads.dim;
-      const auto expected = attend(c, cache, t < real ? &q_values[at] : nullptr, c.rows[t], head, sinks[head]);
-      for (int d = 0; d < c.heads.dim; ++d) {
+      const auto at = static_cast<std::size_t>(t) * columns + head * c.value_dim();
+      const auto from = static_cast<std::size_t>(t) * query_columns + head * c.heads.dim;
+      const auto expected = attend(c, cache, t < real ? &q_values[from] : nullptr, c.rows[t], head, sinks[head]);
+      for (int d = 0; d < c.value_dim(); ++d) {
         INFO("row " << t << ", head " << head << ", dim " << d << ": " << result[at + d] << ", expected "
                     << expected[d]);
         REQUIRE(std::fabs(result[at + d] - expected[d]) <= (c.output == kQuantised ? 0.03 : c.tolerance));

@@ -18,15 +18,23 @@ struct AttentionMask {
   int window;  ///< 0: no window
   float softcap;
   bool sinks = false;
-  int chunk = 0;  ///< a row sees the positions of its own chunk of so many; 0: all
+  int chunk = 0;    ///< a row sees the positions of its own chunk of so many; 0: all
+  float alibi = 0;  ///< the largest exponent of ALiBi's slopes
   /// The first position that a row at `position` sees.
   [[nodiscard]] int oldest(int position) const {
     return std::max({0, window > 0 ? position - window + 1 : 0, chunk > 0 ? position / chunk * chunk : 0});
   }
 };
 enum AttentionOutput { kStored, kQuantised, kBoth, kAttentionOutputs };
-inline constexpr AttentionMask kAttentionMasks[] = {{0, 0},       {20, 0},        {0, 30},           {1, 0},
-                                                    {0, 0, true}, {20, 30, true}, {0, 0, false, 24}, {20, 0, true, 64}};
+inline constexpr AttentionMask kAttentionMasks[] = {{0, 0},
+                                                    {20, 0},
+                                                    {0, 30},
+                                                    {1, 0},
+                                                    {0, 0, true},
+                                                    {20, 30, true},
+                                                    {0, 0, false, 24},
+                                                    {20, 0, true, 64},
+                                                    {0, 0, false, 0, 8}};
 inline constexpr int kTableBlocks = 12;
 
 /// A row of a step: its sequence (0 to 3) and its position; position -1 is padding.
@@ -42,11 +50,13 @@ struct AttentionProblem {
   std::vector<AttentionRow> rows;
   int workers = 1;
   double tolerance = 2e-5;  ///< relative to outputs stored as f32
+  int latent = 0;           ///< > 0: values are the first so many columns of keys
+  [[nodiscard]] int value_dim() const { return latent > 0 ? latent : heads.dim; }
   [[nodiscard]] int total() const { return static_cast<int>(rows.size()); }
   [[nodiscard]] int real() const {
     return static_cast<int>(std::ranges::count_if(rows, [](const AttentionRow& row) { return row.position >= 0; }));
   }
-  [[nodiscard]] int columns() const { return heads.heads * heads.dim; }
+  [[nodiscard]] int columns() const { return heads.heads * value_dim(); }
   [[nodiscard]] float scale() const { return 1.0F / std::sqrt(static_cast<float>(heads.dim)); }
   /// Writes the configuration that all attention kernels share.
   void write_to(codegen::ConfigText& out) const;

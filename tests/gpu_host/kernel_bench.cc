@@ -85,7 +85,7 @@ KernelArgs::KernelArgs(std::initializer_list<const void*> pointers, std::initial
 }
 
 PlanesWeight::PlanesWeight(DType type, std::size_t rows, std::size_t k, float deviation)
-    : planes(rows * row_bytes(type, k)), native(planes.size()), values(rows * k) {
+    : planes(rows * quant::planes_row_bytes(type, k)), native(rows * row_bytes(type, k)), values(rows * k) {
   for (std::size_t row = 0; row < rows; ++row) {
     std::byte* at = native.data() + row * row_bytes(type, k);
     // A type that forge reads but does not write.

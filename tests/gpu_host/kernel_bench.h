@@ -61,10 +61,11 @@ class KernelArgs {
   std::vector<std::uint64_t> words_;
 };
 
-inline constexpr DType kWeightTypes[] = {DType::kQ8_0,   DType::kQ4_0,  DType::kQ4_1,  DType::kF16,   DType::kBF16,
-                                         DType::kF32,    DType::kQ4_K,  DType::kQ5_K,  DType::kQ6_K,  DType::kQ2_K,
-                                         DType::kQ3_K,   DType::kQ5_0,  DType::kQ5_1,  DType::kTQ2_0, DType::kIQ4_NL,
-                                         DType::kIQ4_XS, DType::kMXFP4, DType::kNVFP4, DType::kQ2_0};
+inline constexpr DType kWeightTypes[] = {
+    DType::kQ8_0,   DType::kQ4_0,    DType::kQ4_1,  DType::kF16,   DType::kBF16,  DType::kF32,     DType::kQ4_K,
+    DType::kQ5_K,   DType::kQ6_K,    DType::kQ2_K,  DType::kQ3_K,  DType::kQ5_0,  DType::kQ5_1,    DType::kTQ2_0,
+    DType::kIQ4_NL, DType::kIQ4_XS,  DType::kMXFP4, DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS, DType::kIQ2_XS,
+    DType::kIQ2_S,  DType::kIQ3_XXS, DType::kIQ3_S, DType::kTQ1_0, DType::kQ1_0,  DType::kNVFP4,   DType::kQ2_0};
 /// True if a row of k columns consists of whole blocks of the type.
 inline bool has_rows_of(DType type, std::int64_t k) {
   return k % static_cast<std::int64_t>(dtype_info(type).block_elems) == 0;

@@ -27,9 +27,11 @@ struct Tokens {
 };
 constexpr Tokens kTokens[] = {{32, 32}, {48, 33}, {16, 1}, {128, 65}, {112, 112}};
 constexpr int kColumns[] = {1, 17, 96, 160}, kDepths[] = {32, 96, 256, 2304};
-constexpr DType kTypes[] = {DType::kQ8_0,   DType::kQ4_0,  DType::kQ4_1,  DType::kQ4_K, DType::kQ5_K,  DType::kQ6_K,
-                            DType::kQ2_K,   DType::kQ3_K,  DType::kQ5_0,  DType::kQ5_1, DType::kTQ2_0, DType::kIQ4_NL,
-                            DType::kIQ4_XS, DType::kMXFP4, DType::kNVFP4, DType::kQ2_0, DType::kF16,   DType::kBF16};
+constexpr DType kTypes[] = {
+    DType::kQ8_0,    DType::kQ4_0,  DType::kQ4_1,  DType::kQ4_K,  DType::kQ5_K,    DType::kQ6_K,   DType::kQ2_K,
+    DType::kQ3_K,    DType::kQ5_0,  DType::kQ5_1,  DType::kTQ2_0, DType::kIQ4_NL,  DType::kIQ4_XS, DType::kMXFP4,
+    DType::kNVFP4,   DType::kQ2_0,  DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S,
+    DType::kIQ3_XXS, DType::kIQ3_S, DType::kTQ1_0, DType::kQ1_0,  DType::kF16,     DType::kBF16};
 
 struct TilesCase {
   DType type;

@@ -320,6 +320,33 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("gpu model: latent attention, ALiBi, functions of whole rows") {
+  for (const auto& [name, target] :
+       {std::pair("deepseek_v3", kWave32), std::pair("mistral4", kWave64), std::pair("bloom", kWave32),
+        std::pair("mpt", kWave64), std::pair("baichuan_13b", kWave64), std::pair("gemma3n", kWave32)}) {
+    CAPTURE(name, target.name);
+    const auto& family = family_model(name);
+    const TinyModel model(FileImage{family_gguf(family)});
+    HostGpu gpu(model, target, 1, kByRows);
+    const std::vector<std::int32_t> blocks{5};
+    const auto whole = run_alone(*gpu, family_tokens(), 64, blocks);
+    CHECK(nmse(kept_rows(whole), family_logits_of_f16_cache(family)) < bound_of(DType::kF32));
+    CHECK(nmse(run_alone(*gpu, family_tokens(), 1, blocks), whole) < 1e-8);
+  }
+}
+
+TEST_CASE("gpu model: one tensor per expert, as in old files, gives the same bits as one tensor for all") {
+  for (const auto dtype : {DType::kF32, DType::kQ4_1}) {
+    TinyShape shape{.dtype = dtype, .experts = 5, .experts_used = 2};
+    const TinyModel merged(shape);
+    shape.scattered = true;
+    const TinyModel scattered(shape);
+    const auto ids = random_ids(19, merged.file().vocab, 9);
+    HostGpu one(merged, kWave32, 1, kByRows), many(scattered, kWave32, 1, kByRows);
+    CHECK(run_alone(*many, ids, 64, {5, 2}) == run_alone(*one, ids, 64, {5, 2}));
+  }
+}
+
 TEST_CASE("gpu model: every elementwise function after the output head") {
   const TinyModel model({.dtype = DType::kF32});
   const auto graph = with_all_functions(model.portable().graph);

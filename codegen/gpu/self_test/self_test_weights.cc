@@ -45,8 +45,9 @@ class RepackPart {
   }
 
   void add_to(SelfTestKernel& kernel) const {
-    const std::size_t row = row_bytes(type_, kRepackColumns), bytes = kRepackRows * row;
-    std::vector<std::byte> native(bytes), planes(bytes);
+    const std::size_t row = row_bytes(type_, kRepackColumns);
+    const std::size_t bytes = kRepackRows * quant::planes_row_bytes(type_, kRepackColumns);
+    std::vector<std::byte> native(kRepackRows * row), planes(bytes);
     TestWords random(100 + static_cast<std::uint64_t>(type_));
     for (auto& byte : native) byte = static_cast<std::byte>(random.next());
     quant::pack_planes(

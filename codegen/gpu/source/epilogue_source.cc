@@ -97,6 +97,7 @@ class Generator {
     for (std::size_t i = 0; i < draft_.sections.size(); ++i) {
       const auto& section = draft_.sections[i];
       const bool last = i + 1 == draft_.sections.size();
+      if (!last && section.ops == draft_.sections[i + 1].ops) continue;  // heads of a batched matmul
       if (branches && !last) {
         const auto branch = fmt::format("    if ({} < {}) {{\n", is_free_border(draft_, i) ? "n" : "row0", section.end);
         load_ += branch;
@@ -458,7 +459,8 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
   float eps = 0;
   for (std::size_t i = 0; i < draft.sections.size(); ++i) {
     const auto& section = draft.sections[i];
-    if (i > 0 && !is_free_border(draft, i - 1)) shape.divides = std::gcd(shape.divides, section.begin);
+    if (i > 0 && section.ops != draft.sections[i - 1].ops && !is_free_border(draft, i - 1))
+      shape.divides = std::gcd(shape.divides, section.begin);
     const auto chains = chains_of(section);
     const auto pairs = [](const auto& op) { return op.kind == TileOpKind::kPairs; };
     if (chains.size() > 1 && std::ranges::any_of(section.ops, pairs))

@@ -15,6 +15,7 @@ std::string block_type(DType type) {
 }
 
 std::string weight_text(DType type, std::int64_t rows, std::int64_t k) {
+  if (quant::is_plane_grids(type)) return fmt::format("WeightGrids<{}, {}, {}>", block_type(type), rows, k);
   if (quant::is_plane_codes(type)) return fmt::format("WeightCodes<{}, {}, {}>", block_type(type), rows, k);
   std::string_view name;
   switch (type) {

@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+
+#include "codegen/gpu/gpu_chooser.h"
+
+// Attention on rows that are keys and values at once (multi-head latent attention; kernels/gpu/latent_attention.h).
+
+namespace forge::codegen {
+
+std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
+  const auto node = nodes[0];
+  const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
+  const auto& bounds = binding_.bounds;
+  const bool prompt = bounds.tokens > bounds.sequences;
+  if (prompt && attention_.tiles.value_or(false)) return "--attention tiles is not possible with latent rows";
+  const auto config = choose_latent_attention(target_, a, bounds, tuning_, attention_);
+  const auto q = graph_.operand(node, 0);
+  if (auto why = refuses_query(q); !why.empty()) return why;
+  const bool quantised = nodes.size() > 1;
+  out_.scratch_bytes = config.scratch_bytes;
+  out_.step.label = quantised ? "attention + quantize" : "attention";
+  out_.step.reason = fmt::format("latent rows, {} blocks share the context of a row", config.workers);
+  if (prompt ? attention_.tiles.has_value() : attention_.split.has_value()) out_.step.reason += ", as requested";
+  KernelText text{.header = "kernels/gpu/latent_attention.h",
+                  .kernel = "LatentAttention",
+                  .defaults = "LatentAttentionDefaults",
+                  .before = {}};
+  text.config.use("Pool", fmt::format("KvPool<1, {}, {}>", a.head_dim, kGpuKvBlockTokens))
+      .number("kValueDim", value_dim_of(a))
+      .number("kHeads", a.heads)
+      .number("kHeadsPerBlock", config.heads_per_block)
+      .number("kWaves", config.waves)
+      .number("kWorkers", config.workers)
+      .number("kTokensPerWorker", config.tokens_per_worker)
+      .number("kTableBlocks", bounds.table_blocks)
+      .real("kScale", a.scale)
+      .number("kTokensTotal", bounds.tokens)
+      .flag("kStored", stores_attention(graph_, nodes))
+      .flag("kQuantised", quantised);
+  if (const auto floats = row_floats(q); floats != a.heads * a.head_dim) text.config.number("kQueryFloats", floats);
+  text.blocks = config.blocks;
+  text.threads = config.waves * target_.wave;
+  launch(fmt::format("latent_attention_{}x{}_t{}", a.heads, a.head_dim, bounds.tokens), text,
+         attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block));
+  return {};
+}
+
+}  // namespace forge::codegen

@@ -1,0 +1,267 @@
+#pragma once
+// Attention on latents (multi-head latent attention, DeepSeek-V2: arXiv 2405.04434) over a paged f16 pool with one row
+// for each token, which all heads share: its kRow columns are the key, and the first kValueDim of them the value. Rows
+// of a step are ragged: each row t has its own sequence and position. A block computes kGroup heads of one row t.
+//
+// Work split. The context is cut into chunks of 16 tokens. For each chunk the block's threads
+//
+//   1. stage its rows in shared memory, once for all heads, while the next chunk's are on their way to registers;
+//   2. compute the scores: 32 lanes have a head, two of them a token, each with half of the columns;
+//   3. add the weighted values: a thread has 8 columns of some heads, whose sums stay in registers.
+//
+// The softmax is online, as in attention.h, and long contexts are shared by workers in the same way: the last of them
+// to finish merges their partial results in the workers' order.
+
+#include "kernels/gpu/formats.h"
+#include "kernels/gpu/tile.h"
+
+namespace forge::gpu {
+
+/// Defaults. A configuration derives from this and names Pool (KvPool with one head), kValueDim, kHeads,
+/// kHeadsPerBlock, kWaves, kTableBlocks and kScale.
+struct LatentAttentionDefaults {
+  static constexpr int kTokensTotal = 1;
+  static constexpr int kWorkers = 1;            ///< most blocks that share the context of a row
+  static constexpr int kTokensPerWorker = 256;  ///< least tokens of a worker before another one is used
+  static constexpr int kQueryFloats = 0;        ///< floats from row to row of q; 0: kHeads * kRow
+  static constexpr bool kStored = true;         ///< out is written in f32
+  static constexpr bool kQuantised = false;     ///< out is written as quantised activations
+};
+
+template <class C>
+struct LatentAttention {
+  using Pool = typename C::Pool;
+  static constexpr int kRow = Pool::kHeadDim, kValueDim = C::kValueDim, kGroup = C::kHeadsPerBlock;
+  static constexpr int kThreads = C::kWaves * kWave, kChunk = 16, kTokenLanes = 2, kHeadLanes = kChunk * kTokenLanes;
+  static constexpr int kUnits = kRow / 8, kValueUnits = kValueDim / 8;  ///< of 16 bytes
+  static constexpr int kHalf = ceil_div(kUnits, kTokenLanes);           ///< units of a row that a lane multiplies
+  static constexpr int kStride = kUnits | 1;  ///< units from row to row in shared memory; odd, against bank conflicts
+  static constexpr int kLoads = ceil_div(kChunk * kUnits, kThreads);  ///< units that a thread stages
+  static constexpr int kJobs = C::kHeads / kGroup, kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
+  static constexpr int kColumns = C::kHeads * kValueDim, kPartial = kValueDim + 2;
+  static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
+  static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
+  static_assert(Pool::kKvHeads == 1 && kRow % 8 == 0 && kValueDim % (C::kQuantised ? 16 : 8) == 0 && kValueDim <= kRow,
+                "rows are those of one head, whole units wide, and quantised values whole blocks");
+  static_assert(C::kHeads % kGroup == 0 && kGroup * kHeadLanes <= kThreads && kValueUnits <= kThreads,
+                "a block needs 32 lanes for each of its heads, and a thread for each unit of the values");
+  static_assert(Pool::kBlockTokens % kChunk == 0, "a chunk lies within one block of the pool");
+
+  /// Groups of threads that have different heads of the same values: as many as the threads allow.
+  FORGE_DEVICE static constexpr int head_groups() {
+    int groups = 1;
+    for (int n = 2; n <= kGroup; ++n)
+      if (kGroup % n == 0 && n * kValueUnits <= kThreads) groups = n;
+    return groups;
+  }
+  static constexpr int kHeadGroups = head_groups(), kHeadsOfThread = kGroup / kHeadGroups;
+
+  struct Lds {
+    Shared<U32x4, kChunk * kStride> rows;
+    Shared<F32x4, kGroup * kRow / 4> query;  ///< [kGroup][kRow]; at the end the results, [kGroup][kValueDim]
+    Shared<float, kGroup * kChunk> weights;
+    Shared<float, kGroup> keeps, maxima, sums;
+    Shared<u32, 1> flag;
+  };
+  /// As Attention::Args; v and sinks are not read. A row with position -1 is padding: its output is zeros.
+  struct Args {
+    const float* q;        ///< [rows][kHeads][kRow]
+    const u16 *k, *v;      ///< k: the layer's pool
+    const i32* positions;  ///< [rows]
+    const i32* sequences;  ///< [rows]
+    const i32* tables;     ///< [sequences][kTableBlocks]
+    const i32* counts;
+    float* scratch;  ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
+    u32* counters;   ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
+    float* out;      ///< [rows][kColumns]; written if kStored
+    u8* rows;        ///< [rows] of Q8Rows<kColumns>; written if kQuantised
+    const float* sinks;
+  };
+  struct Job {
+    int t, position, head0;
+    const i32* table;
+  };
+  using Part = Elements<F16>;
+
+  /// Loads the thread's units of a chunk's rows; zeros for tokens after the row's own.
+  FORGE_DEVICE static void load_rows(const Args& args, const Job& job, int chunk, U32x4 (&out)[kLoads]) {
+    const int token0 = chunk * kChunk;
+    const int slot = load(job.table + token0 / Pool::kBlockTokens) * Pool::kBlockTokens + token0 % Pool::kBlockTokens;
+    FORGE_UNROLL
+    for (int i = 0; i < kLoads; ++i) {
+      const int at = i * kThreads + thread_id();
+      out[i] = U32x4{};
+      if (at < kChunk * kUnits && token0 + at / kUnits <= job.position)
+        out[i] = load16(args.k + Pool::index(slot + at / kUnits, 0, at % kUnits * 8));
+    }
+  }
+  FORGE_DEVICE static void store_rows(Lds& lds, const U32x4 (&staged)[kLoads]) {
+    FORGE_UNROLL
+    for (int i = 0; i < kLoads; ++i) {
+      const int at = i * kThreads + thread_id();
+      if (at < kChunk * kUnits) lds.rows.set(at / kUnits * kStride + at % kUnits, staged[i]);
+    }
+  }
+  FORGE_DEVICE static void load_query(const Args& args, const Job& job, Lds& lds) {
+    constexpr int kFloats = C::kQueryFloats > 0 ? C::kQueryFloats : C::kHeads * kRow;
+    const float* from = args.q + static_cast<u64>(job.t) * kFloats + job.head0 * kRow;
+    for (int i = thread_id(); i < kGroup * kRow / 4; i += kThreads)
+      lds.query.set(i, __builtin_bit_cast(F32x4, load16(from + i * 4)));
+  }
+
+  /// The lane's part of its head's online softmax. The two lanes of a token have the same numbers.
+  struct Softmax {
+    float maximum = kLowest, sum = 0;
+  };
+  /// Writes the weights of a chunk's tokens for all heads, and the factors of what has been summed so far. Threads
+  /// beyond the heads repeat the last one's and write nothing.
+  FORGE_DEVICE static void add_scores(const Job& job, int chunk, Lds& lds, Softmax& state) {
+    const int own = thread_id() / kHeadLanes, head = own < kGroup ? own : kGroup - 1;
+    const int token = thread_id() % kHeadLanes / kTokenLanes, half = thread_id() % kTokenLanes;
+    const int begin = half * kHalf, end = begin + kHalf < kUnits ? begin + kHalf : kUnits;
+    float dot = 0;
+    for (int unit = begin; unit < end; ++unit) {
+      const Part key = elements_of<F16>(lds.rows.get(token * kStride + unit));
+      FORGE_UNROLL
+      for (int part = 0; part < 2; ++part) {
+        const F32x4 q = lds.query.get((head * kRow + unit * 8) / 4 + part);
+        FORGE_UNROLL
+        for (int i = 0; i < 4; ++i) dot = fma_of(q.at[i], key.at[part * 4 + i], dot);
+      }
+    }
+    dot = sum_lanes<kTokenLanes>(dot);
+    const bool seen = chunk * kChunk + token <= job.position;
+    const float score = seen ? dot * (C::kScale * kLog2E) : kLowest;
+    const float maximum = max_of(state.maximum, max_lanes<kHeadLanes>(score)), keep = exp2_of(state.maximum - maximum);
+    const float weight = seen ? exp2_of(score - maximum) : 0.0f;
+    state.sum = fma_of(state.sum, keep, weight);
+    state.maximum = maximum;
+    if (own >= kGroup) return;
+    if (half == 0) lds.weights.set(head * kChunk + token, weight);
+    if (thread_id() % kHeadLanes == 0) lds.keeps.set(head, keep);
+  }
+
+  /// True for threads that have values: unit thread_id() % kValueUnits of heads group * kHeadsOfThread and following.
+  FORGE_DEVICE static bool has_values() { return thread_id() < kHeadGroups * kValueUnits; }
+  FORGE_DEVICE static int head_of(int h) { return thread_id() / kValueUnits * kHeadsOfThread + h; }
+  FORGE_DEVICE static void add_values(const Lds& lds, Part (&values)[kHeadsOfThread]) {
+    if (!has_values()) return;
+    FORGE_UNROLL
+    for (int h = 0; h < kHeadsOfThread; ++h) {
+      const float keep = lds.keeps.get(head_of(h));
+      FORGE_UNROLL
+      for (int i = 0; i < 8; ++i) values[h].at[i] *= keep;
+    }
+    for (int token = 0; token < kChunk; ++token) {
+      const Part row = elements_of<F16>(lds.rows.get(token * kStride + thread_id() % kValueUnits));
+      FORGE_UNROLL
+      for (int h = 0; h < kHeadsOfThread; ++h) {
+        const float weight = lds.weights.get(head_of(h) * kChunk + token);
+        FORGE_UNROLL
+        for (int i = 0; i < 8; ++i) values[h].at[i] = fma_of(weight, row.at[i], values[h].at[i]);
+      }
+    }
+  }
+  /// Writes the sums to shared memory. Ends with a barrier.
+  FORGE_DEVICE static void share(Lds& lds, const Softmax& state, const Part (&values)[kHeadsOfThread]) {
+    barrier();
+    if (has_values()) {
+      FORGE_UNROLL
+      for (int h = 0; h < kHeadsOfThread; ++h) {
+        FORGE_UNROLL
+        for (int part = 0; part < 2; ++part) {
+          const float* at = values[h].at + part * 4;
+          lds.query.set((head_of(h) * kValueDim + thread_id() % kValueUnits * 8) / 4 + part,
+                        F32x4{{at[0], at[1], at[2], at[3]}});
+        }
+      }
+    }
+    const float sum = sum_lanes<kHeadLanes>(thread_id() % kTokenLanes == 0 ? state.sum : 0.0f);
+    const int head = thread_id() / kHeadLanes;
+    if (thread_id() % kHeadLanes == 0 && head < kGroup) {
+      lds.sums.set(head, sum);
+      lds.maxima.set(head, state.maximum);
+    }
+    barrier();
+  }
+
+  /// Writes the job's output; each(h, dim) computes an element. 16 neighbouring lanes make one quantised block.
+  template <class Each>
+  FORGE_DEVICE static void write(const Args& args, const Job& job, Each&& each) {
+    constexpr int kCount = kGroup * kValueDim;
+    for (int turn = 0; turn < ceil_div(kCount, kThreads); ++turn) {
+      const int i = turn * kThreads + thread_id(), column = job.head0 * kValueDim + i;
+      const bool real = i < kCount;
+      const float value = each(real ? i / kValueDim : 0, real ? i % kValueDim : 0);
+      if constexpr (C::kStored) store(args.out + static_cast<u64>(job.t) * kColumns + column, value, real);
+      if constexpr (C::kQuantised)
+        quantise_block<kColumns>(args.rows + static_cast<u64>(job.t) * Q8Rows<kColumns>::kRowBytes, column, value,
+                                 real);
+    }
+  }
+  FORGE_DEVICE static void write_partial(const Lds& lds, float* partial) {
+    for (int i = thread_id(); i < kGroup * kPartial; i += kThreads) {
+      const int h = i / kPartial, at = i % kPartial;
+      partial[i] = at < kValueDim    ? lds.query.scalar(h * kValueDim + at)
+                   : at == kValueDim ? lds.maxima.get(h)
+                                     : lds.sums.get(h);
+    }
+  }
+  /// One element of head h, merged from the partial results of `count` workers in their order.
+  FORGE_DEVICE static float merged(const float* partials, int count, int h, int dim) {
+    float maximum = kLowest, sum = 0, value = 0;
+    for (int w = 0; w < count; ++w)
+      maximum = max_of(maximum, load_fresh(partials + (w * kGroup + h) * kPartial + kValueDim));
+    for (int w = 0; w < count; ++w) {
+      const float* from = partials + (w * kGroup + h) * kPartial;
+      const float weight = exp2_of(load_fresh(from + kValueDim) - maximum);
+      sum = fma_of(load_fresh(from + kValueDim + 1), weight, sum);
+      value = fma_of(load_fresh(from + dim), weight, value);
+    }
+    return sum > 0 ? value / sum : 0.0f;
+  }
+
+  /// Grid: [rows][kJobs][kWorkers].
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    release_consumers();
+    const int t = block_id() / (kJobs * C::kWorkers), part = block_id() / C::kWorkers % kJobs;
+    const int worker = block_id() % C::kWorkers;
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
+    const int position = uniform(load(args.positions + t));
+    const int sequence = position < 0 ? 0 : load(args.sequences + t);
+    const Job job{t, position, part * kGroup, args.tables + static_cast<u64>(sequence) * C::kTableBlocks};
+    const int end = position < 0 ? 0 : position / kChunk + 1, wanted = ceil_div(end, kChunksPerWorker);
+    const int workers = wanted < 1 ? 1 : wanted < C::kWorkers ? wanted : C::kWorkers;
+    if (worker >= workers) return;
+    wait_for_producer();
+    load_query(args, job, lds);
+    U32x4 staged[kLoads];
+    if (worker < end) load_rows(args, job, worker, staged);
+    Softmax state;
+    Part values[kHeadsOfThread] = {};
+    FORGE_LOOP
+    for (int chunk = worker; chunk < end; chunk += workers) {
+      barrier();
+      store_rows(lds, staged);
+      barrier();
+      if (chunk + workers < end) load_rows(args, job, chunk + workers, staged);
+      add_scores(job, chunk, lds, state);
+      barrier();
+      add_values(lds, values);
+    }
+    share(lds, state, values);
+    if (C::kWorkers > 1 && workers > 1) {
+      float* partials = args.scratch + (static_cast<u64>(t) * kJobs + part) * C::kWorkers * kGroup * kPartial;
+      write_partial(lds, partials + static_cast<u64>(worker) * kGroup * kPartial);
+      if (!last_arrival(args.counters + t * kJobs + part, static_cast<u32>(workers), lds.flag)) return;
+      write(args, job, [&](int h, int dim) { return merged(partials, workers, h, dim); });
+    } else {
+      write(args, job, [&](int h, int dim) {
+        const float sum = lds.sums.get(h);
+        return sum > 0 ? lds.query.scalar(h * kValueDim + dim) / sum : 0.0f;
+      });
+    }
+  }
+};
+
+}  // namespace forge::gpu

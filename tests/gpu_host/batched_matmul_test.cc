@@ -1,0 +1,102 @@
+// Batched matmuls: each head's columns are products with the head's own row of x. Compared with f64, for heads of few
+// and of many columns, quantised and float weights, GEMV and matrix instructions.
+
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "tests/gpu_host/matmul_case.h"
+
+using namespace forge;
+using namespace forge::gpu_host;
+
+namespace {
+
+struct BatchedCase {
+  DType type;
+  int heads, columns, tokens;
+  bool tiles;
+  int wave;
+  [[nodiscard]] int n() const { return heads * columns; }
+  [[nodiscard]] MatmulProblem problem() const { return {type, n(), kDepth, tokens, tokens, MatmulKind::kStore}; }
+  static constexpr int kDepth = 64;
+};
+
+WaveText text_of(const BatchedCase& c) {
+  codegen::KernelText text{.header = c.tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
+                           .kernel = c.tiles ? "MatmulTiles" : "MatmulRows",
+                           .defaults = c.tiles ? "TilesDefaults" : "MatmulDefaults",
+                           .before = epilogue_of(c.problem())};
+  text.config.use("Weight", weight_text(c.type, c.n(), BatchedCase::kDepth))
+      .use("Epilogue", "gpu::Epilogue")
+      .number("kTokensTotal", c.tokens)
+      .number("kHeads", c.heads)
+      .number("kHeadColumns", c.columns);
+  int rows = 32, tile = 16;  // of a block
+  if (c.tiles) {
+    text.config.use("Tile", c.wave == 64 ? "MfmaBf16Tile" : "WmmaBf16Gfx11Tile")
+        .number("kWavesDown", 2)
+        .number("kWavesAcross", 1);
+    text.threads = 2 * c.wave;
+  } else {
+    rows = 16;
+    tile = std::min(c.tokens, 4);
+    text.config.number("kTokens", tile).number("kLanesPerRow", 16).number("kWaves", 256 / c.wave);
+    text.threads = 256;
+  }
+  text.blocks = (c.n() + rows - 1) / rows * (c.tokens / tile);
+  return {c.wave, std::move(text)};
+}
+
+void check(const BatchedCase& c, const Kernel& kernel) {
+  INFO(dtype_name(c.type) << ", " << c.heads << " heads of " << c.columns << " columns, " << c.tokens
+                          << " tokens, tiles " << c.tiles << ", wave " << c.wave);
+  constexpr int kDepth = BatchedCase::kDepth;
+  PlanesWeight weight(c.type, c.n(), kDepth);
+  auto x = random_floats(static_cast<std::size_t>(c.tokens) * c.heads * kDepth);
+  Buffer<std::byte> rows(c.tokens * c.heads * (is_float(c.type) ? 4 * kDepth : q8_row_bytes(kDepth)));
+  if (is_float(c.type)) {
+    std::memcpy(rows.data(), x.data(), x.size() * sizeof(float));
+  } else {
+    const auto quantised = quantise_rows(x, kDepth);
+    std::memcpy(rows.data(), quantised.data(), quantised.size());
+    x = values_of_rows(rows.data(), static_cast<std::size_t>(c.tokens) * c.heads, kDepth);
+  }
+  if (c.tiles) {
+    round_to(DType::kBF16, weight.values);
+    round_to(DType::kBF16, x);
+  }
+  const Buffer<int> counts = Buffer<int>::of({c.tokens, -1, -1, -1});
+  Buffer<float> out(static_cast<std::size_t>(c.tokens) * c.n());
+  const KernelArgs args(
+      {weight.planes.data(), rows.data(), counts.data(), out.data(), nullptr, nullptr, nullptr, nullptr});
+  run_in_all_orders(kernel, args, [&] { out.fill(NAN); }, [&] { return bytes_of(out); });
+  for (int t = 0; t < c.tokens; ++t)
+    for (int n = 0; n < c.n(); ++n) {
+      double sum = 0, magnitude = 0;
+      for (int k = 0; k < kDepth; ++k) {
+        const double product = static_cast<double>(weight.values[static_cast<std::size_t>(n) * kDepth + k]) *
+                               x[(static_cast<std::size_t>(t) * c.heads + n / c.columns) * kDepth + k];
+        sum += product;
+        magnitude += std::fabs(product);
+      }
+      INFO("token " << t << ", column " << n);
+      REQUIRE(std::fabs(out[static_cast<std::size_t>(t) * c.n() + n] - sum) <= 4e-6 * magnitude + 1e-30);
+    }
+  for (const auto* buffer : {&rows, &weight.planes}) buffer->check();
+  out.check();
+}
+
+}  // namespace
+
+TEST_CASE("batched matmuls multiply each head's columns by its own row") {
+  std::vector<BatchedCase> cases;
+  for (const int wave : kWaves) {
+    for (const auto& [type, heads, columns, tokens] :
+         {std::tuple(DType::kF32, 5, 1, 1), std::tuple(DType::kF32, 3, 12, 4), std::tuple(DType::kQ4_0, 2, 48, 1),
+          std::tuple(DType::kQ4_0, 3, 16, 8), std::tuple(DType::kF16, 2, 24, 4)})
+      cases.push_back({type, heads, columns, tokens, false, wave});
+    for (const auto type : {DType::kQ4_0, DType::kBF16}) cases.push_back({type, 3, 64, 32, true, wave});
+  }
+  check_cases(cases, text_of, check);
+}
