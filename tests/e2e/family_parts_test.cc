@@ -42,6 +42,7 @@ TEST_CASE("the limits of SwiGLU, a clamp of q, k and v, and ReLU are noticed") {
           }) > kNoticed);
   CHECK(cut("dbrx", Op::kClamp) > kNoticed);
   CHECK(changed<ir::ClampAttrs>("dbrx", Op::kClamp, [](auto& clamp) { clamp.limit = 1.25F; }) > kNoticed);
+  CHECK(cut("olmo_clamped", Op::kClamp) > kNoticed);
   CHECK(changed<ir::GluAttrs>("smallthinker", Op::kGlu, [](auto& glu) { glu = {ir::Activation::kSilu}; }) > kNoticed);
 }
 
