@@ -46,6 +46,12 @@ TEST_CASE("the limits of SwiGLU, a clamp of q, k and v, and ReLU are noticed") {
   CHECK(changed<ir::GluAttrs>("smallthinker", Op::kGlu, [](auto& glu) { glu = {ir::Activation::kSilu}; }) > kNoticed);
 }
 
+TEST_CASE("jais: ALiBi's slopes and the scale of scores are noticed") {
+  CHECK(changed<ir::AttentionAttrs>("jais", Op::kAttention, [](auto& a) { a.alibi = 0; }) > kNoticed);
+  CHECK(changed<ir::AttentionAttrs>("jais", Op::kAttention, [](auto& a) { a.alibi = 4; }) > kNoticed);
+  CHECK(cut("jais", Op::kScale) > kNoticed);
+}
+
 TEST_CASE("smallthinker's router reads the layer's input, not that of the experts") {
   const auto& model = family_model("smallthinker");
   auto graph = family_graph(model);
