@@ -142,6 +142,7 @@ ir::Value DecoderBuilder::normalise(ir::Value x, ir::Value weight, ir::Value bia
 }
 
 ir::Value DecoderBuilder::norm(ir::Value x, const std::string& stem) {
+  if (norm_kind_ == NormKind::kUnitLayer) return ir_.layer_norm(x, ones(params_.width), {}, params_.norm_eps);
   const ir::Value gain = weight(stem + ".weight", params_.width);
   const ir::Value bias = has(stem + ".bias") ? weight(stem + ".bias", params_.width) : ir::Value{};
   if (norm_kind_ == NormKind::kLayer || bias.node == ir::kNoNode) return normalise(x, gain, bias);
@@ -281,9 +282,12 @@ ir::Value DecoderBuilder::add_positions(ir::Value x) {
       x, ir_.embed(weight("position_embd.weight", positions, params_.width), ir_.input(ir::InputKind::kPositions)));
 }
 
+ir::Value DecoderBuilder::ones(std::int64_t dim) {
+  return ir_.constant(std::vector<float>(static_cast<std::size_t>(dim), 1.0F), {dim});
+}
+
 ir::Value DecoderBuilder::unit_norm(ir::Value x, std::int64_t dim) {
-  return ir_.rms_norm(x, ir_.constant(std::vector<float>(static_cast<std::size_t>(dim), 1.0F), {dim}),
-                      params_.norm_eps);
+  return ir_.rms_norm(x, ones(dim), params_.norm_eps);
 }
 
 ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec) {

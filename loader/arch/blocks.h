@@ -23,8 +23,9 @@
 
 namespace forge::loader {
 
-/// The norm of the whole model. RMSNorm has a weight; LayerNorm has a weight and, if the file has one, a bias.
-enum class NormKind : std::uint8_t { kRms, kLayer };
+/// The norm of the whole model. RMSNorm has a weight; LayerNorm has a weight and, if the file has one, a bias;
+/// kUnitLayer is LayerNorm without both, and its "<stem>.weight" does not exist.
+enum class NormKind : std::uint8_t { kRms, kLayer, kUnitLayer };
 
 /// RoPE of one kind of layers.
 struct RopeSpec {
@@ -275,6 +276,7 @@ class DecoderBuilder {
   ir::Value gated(ir::Value heads, ir::Value x, ir::Value query, std::int64_t layer, const AttentionSpec& spec);
   ir::Value scaled(ir::Value product, const std::string& stem);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
+  ir::Value ones(std::int64_t dim);
   void refuse_unread();
   PortableModel finished();
   const GgufTensor& checked_tensor(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);

@@ -42,7 +42,14 @@ TEST_CASE("the limits of SwiGLU, a clamp of q, k and v, and ReLU are noticed") {
           }) > kNoticed);
   CHECK(cut("dbrx", Op::kClamp) > kNoticed);
   CHECK(changed<ir::ClampAttrs>("dbrx", Op::kClamp, [](auto& clamp) { clamp.limit = 1.25F; }) > kNoticed);
+  CHECK(cut("olmo_clamped", Op::kClamp) > kNoticed);
   CHECK(changed<ir::GluAttrs>("smallthinker", Op::kGlu, [](auto& glu) { glu = {ir::Activation::kSilu}; }) > kNoticed);
+}
+
+TEST_CASE("jais: ALiBi's slopes and the scale of scores are noticed") {
+  CHECK(changed<ir::AttentionAttrs>("jais", Op::kAttention, [](auto& a) { a.alibi = 0; }) > kNoticed);
+  CHECK(changed<ir::AttentionAttrs>("jais", Op::kAttention, [](auto& a) { a.alibi = 4; }) > kNoticed);
+  CHECK(cut("jais", Op::kScale) > kNoticed);
 }
 
 TEST_CASE("smallthinker's router reads the layer's input, not that of the experts") {

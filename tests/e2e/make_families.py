@@ -20,6 +20,7 @@ from numpy_indexed import deepseek32, glm_dsa, minimax_m3
 from numpy_latent import deepseek2, yarn
 from numpy_llama import bitnet, ernie4_5, exaone, exaone4, exaone4_global, internlm2, mistral3, xverse
 from numpy_positions import apertus, baichuan, baichuan_13b, bloom, gpt2, mpt, starcoder
+from numpy_older import gptj, jais, olmo, olmo_clamped, qwen
 from numpy_plain import arcee, falcon, falcon_40b, gptneox, gptneox_serial, nemotron, phi2
 from numpy_sparse import bailingmoe2, deepseek, dots1, ernie4_5_moe, glm4moe, glm4moe_air, hunyuan_dense, hunyuan_moe, minimax_m2
 from numpy_states import falcon_mamba, plamo2
@@ -419,9 +420,9 @@ MODELS = (afmoe, apertus, arcee, arctic, baichuan, baichuan_13b, bailingmoe2, bi
           cohere2moe, cohere2moe_rms, command_r, command_r_plus, dbrx, deci, deepseek, deepseek_v2, deepseek_v2_lite,
           deepseek_v3, deepseek32, dots1, ernie4_5, ernie4_5_moe, exaone, exaone4, exaone4_global, exaone_moe, falcon, falcon_40b, falcon_mamba,
           gemma, gemma2, gemma3, gemma3_global, gemma3n, gemma4, gemma4_moe, glm4, glm_dsa, glm4_mrope, glm4moe, glm4moe_air,
-          gpt2, gpt_oss, gptneox, gptneox_serial, granite, granite_nope, granitemoe, granitemoe_shared, grovemoe,
-          hunyuan_dense, hunyuan_moe, internlm2, llama4, llama4_maverick, minicpm, minimax_m2, minimax_m3, mistral3, mistral4,
-          mpt, nemotron, olmo2, olmo3, olmoe, orion, pangu_embedded, phi2, phi3, phi3_long, phimoe, plamo2, qwen2, qwen2moe,
+          gpt2, gpt_oss, gptj, gptneox, gptneox_serial, granite, granite_nope, granitemoe, granitemoe_shared, grovemoe,
+          hunyuan_dense, hunyuan_moe, internlm2, jais, llama4, llama4_maverick, minicpm, minimax_m2, minimax_m3, mistral3, mistral4,
+          mpt, nemotron, olmo, olmo_clamped, olmo2, olmo3, olmoe, orion, pangu_embedded, phi2, phi3, phi3_long, phimoe, plamo2, qwen, qwen2, qwen2moe,
           qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, seed_oss, smallthinker, smallthinker_global, smollm3,
           stablelm, stablelm2_12b, starcoder, starcoder2, step35, xverse)
 
