@@ -91,7 +91,8 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
   const auto& weight = graph.type(graph.operand(draft.source, op == Op::kEmbed ? 0 : 1));
   if (!quant::has_planes(weight.dtype))
     return fmt::format("there is no GPU kernel for weights of type {}", dtype_name(weight.dtype));
-  const std::int64_t unit = is_float(weight.dtype) ? 8 : kActivationUnit;
+  // Lanes load 16 bytes of a row of floats.
+  const std::int64_t unit = weight.dtype == DType::kF32 ? 4 : is_float(weight.dtype) ? 8 : kActivationUnit;
   if (weight.cols() % unit != 0) return fmt::format("{} columns are not a multiple of {}", weight.cols(), unit);
   return std::nullopt;
 }
