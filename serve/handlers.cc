@@ -179,8 +179,7 @@ Read<ServedModel*> Handlers::embedder(Call& call, const std::string& name) {
   const auto model = call.api.model_for(name);
   if (!model) return model;
   if ((*model)->engine().executor().hidden_width() == 0)
-    return std::unexpected(bad_request(
-        "not_supported", "no embeddings: the program outputs logits only (a GPU, or a plan without --embeddings)"));
+    return std::unexpected(bad_request("not_supported", "no embeddings: the plan was compiled without --embeddings"));
   if (!(*model)->pooling())
     return std::unexpected(bad_request("not_supported", "no embeddings: the model's pooling type is not supported"));
   return model;

@@ -15,7 +15,6 @@ ServedModel::ServedModel(Parts parts)
       context_(parts.context),
       pooling_(parts.pooling),
       ranks_(parts.ranks),
-      matryoshka_(parts.matryoshka),
       sampling_(std::move(parts.sampling)),
       tokenizer_(parts.tokenizer),
       engine_(std::move(parts.executor), parts.engine) {
@@ -42,11 +41,7 @@ Read<std::vector<std::int32_t>> ServedModel::encode_input(const Prompt& input) c
 std::optional<std::string> ServedModel::refuses_dimensions(std::size_t dimensions) const {
   const auto width = engine_.executor().hidden_width();
   if (dimensions > width) return fmt::format("dimensions is {}, and the model has {}", dimensions, width);
-  if (dimensions == 0 || dimensions == width || matryoshka_) return std::nullopt;
-  return fmt::format(
-      "dimensions is {}, and the model's vectors have {}: its file does not say that shorter ones are good "
-      "(--matryoshka)",
-      dimensions, width);
+  return std::nullopt;
 }
 
 Read<std::vector<std::int32_t>> ServedModel::encode_pair(const std::string& query, const std::string& document) const {

@@ -27,7 +27,6 @@ class ServedModel {
     std::size_t context = 0;                    ///< tokens per sequence
     std::optional<engine::OutputKind> pooling;  ///< pooling of embeddings; nullopt: the model's is not supported
     bool ranks = false;                         ///< a reranker: a pooled row is the score of a pair of texts
-    bool matryoshka = false;  ///< the first dimensions of an embedding are one, too (arXiv 2205.13147)
     engine::EngineOptions engine;
   };
   /// Errors: those of Engine; kTemplate for a chat template that does not parse.
@@ -65,7 +64,7 @@ class ServedModel {
   std::int64_t created_;
   std::size_t context_;
   std::optional<engine::OutputKind> pooling_;
-  bool ranks_, matryoshka_;
+  bool ranks_;
   session::SamplingDefaults sampling_;
   const text::Tokenizer* tokenizer_;
   std::optional<text::ChatTemplate> template_;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cctype>
-
 #include "runtime/program_facts.h"
 #include "session/generate.h"
 #include "support/error.h"
@@ -50,15 +48,6 @@ Pooling read_pooling(const OpenedModel& model, std::string_view choice) {
   if (pooling) return *pooling;
   throw Error(ErrorCode::kModelUnsupported, fmt::format("pooling type {} is not supported", pooling_type(*model.file)),
               "mean, cls and last are", "choose one of them with --pooling, or use another embedding model");
-}
-
-bool is_matryoshka(const loader::Gguf& file) {
-  for (const auto tag : file.find<loader::GgufStrings>("general.tags").value_or(loader::GgufStrings())) {
-    std::string lower(tag);  // "matryoshka", or "loss:MatryoshkaLoss" as Sentence Transformers writes
-    for (auto& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (lower.find("matryoshka") != std::string::npos) return true;
-  }
-  return false;
 }
 
 /// Rows are summed in the order of their tokens, so the mean does not depend on how the text is cut into steps.

@@ -32,11 +32,6 @@ inline constexpr const char* kPoolingHelp =
 /// vectors.
 [[nodiscard]] Pooling read_pooling(const OpenedModel& model, std::string_view choice = "auto");
 
-/// True if the file says that the model's embeddings may be cut to their first dimensions: a tag in "general.tags"
-/// names the training that makes them so (Matryoshka representation learning, arXiv 2205.13147). GGUF has no key for
-/// it.
-[[nodiscard]] bool is_matryoshka(const loader::Gguf& file);
-
 /// The pooled vector [hidden_width] of a text, not normalised. Errors: kPrompt if `ids` are empty or longer than the
 /// context; kUsage if the program returns no hidden rows.
 /// Precondition: sequence 0 of `sequences` is empty; it is again afterwards.

@@ -141,14 +141,11 @@ def embeddings(server):
     coded = vectors(input=texts[:2], encoding_format="base64")
     case("base64 has the same numbers", [list(struct.unpack("<32f", base64.b64decode(c))) for c in coded] == [
         list(struct.unpack("<32f", struct.pack("<32f", *v))) for v in all_of_them[:2]], coded)
-    nested = Server(model, "--matryoshka")
-    cut = vectors(nested, input=texts[0], dimensions=5)[0]
-    case("--matryoshka: it ends well", nested.stop() == 0)
+    cut = vectors(input=texts[0], dimensions=5)[0]
     case("fewer dimensions are the first ones, normalised again", len(cut) == 5 and abs(sum(x * x for x in cut) - 1) < 1e-5
          and all(abs(a / cut[0] - b / all_of_them[0][0]) < 1e-4 for a, b in zip(cut, all_of_them[0])), cut)
     for name, body, code in (("no input", {}, "invalid_value"), ("an empty one", {"input": ["a", ""]}, "invalid_value"),
                              ("too many dimensions", {"input": "a", "dimensions": 33}, "invalid_value"),
-                             ("fewer without --matryoshka", {"input": "a", "dimensions": 5}, "invalid_value"),
                              ("another encoding", {"input": "a", "encoding_format": "x"}, "invalid_value"),
                              ("a long one", {"input": ["a", "x" * 600]}, "context_length_exceeded"),
                              ("an unknown member", {"input": "a", "nix": 1}, "unknown_member"),

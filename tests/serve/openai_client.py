@@ -129,7 +129,7 @@ def idle(server):
     return server.idle()
 
 
-running = Server(tiny(context=65536), "-c", 65536, "--parallel", 8, "--matryoshka", "--api-key-file", write("keys", b"key\n"))
+running = Server(tiny(context=65536), "-c", 65536, "--parallel", 8, "--api-key-file", write("keys", b"key\n"))
 official = openai.OpenAI(base_url=f"http://127.0.0.1:{running.port}/v1", api_key="key", max_retries=0)
 chat(official)
 completion(official)

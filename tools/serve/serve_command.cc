@@ -79,7 +79,6 @@ std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, sessio
   const auto pooling = session::find_pooling(session.model(), request.pooling);
   parts.pooling = output_of(pooling);
   parts.ranks = pooling == session::Pooling::kRank;
-  parts.matryoshka = request.matryoshka || session::is_matryoshka(session.file());
   parts.engine.queue = static_cast<std::size_t>(request.queue);
   parts.engine.reuse_prefixes = !request.no_prefix_cache;
   parts.engine.state_snapshots = snapshots > 0;

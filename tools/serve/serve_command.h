@@ -19,7 +19,7 @@ struct ServeRequest {
   std::int64_t port = 8080, queue = 256, body_kib = 4096, head_kib = 16, connections = 1024;
   float request_timeout = 600, drain_timeout = 30, idle_timeout = 75, body_timeout = 30, write_timeout = 30;
   float ping = 15, watchdog = 60;
-  bool no_prefix_cache = false, print_config = false, matryoshka = false;
+  bool no_prefix_cache = false, print_config = false;
 };
 
 /// Parses command line, environment and TOML file. False when --help, --version or --print-config was printed. Errors:

@@ -71,8 +71,6 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
       .real("--watchdog", request.watchdog, 0, kDay,
             "fail all requests if one step takes longer than this, in seconds; 0: never; default 60")
       .choice("--pooling", request.pooling, session::kPoolings, session::kPoolingHelp)
-      .flag("--matryoshka", request.matryoshka,
-            "let requests ask for embeddings with fewer dimensions; default: if the model file's tags say so")
       .flag("--no-prefix-cache", request.no_prefix_cache, "do not reuse the KV cache of shared prompt prefixes")
       .integer("--state-slots", session.state_slots, 0, kStateSlotsMax,
                "slots of recurrent state, for models that have it: one per sequence of --parallel, the others for "
