@@ -444,6 +444,17 @@ PortableModel DecoderBuilder::finish_rows(ir::Value rows, float scale, float sof
 }
 
 PortableModel DecoderBuilder::finish_encoder(ir::Value rows) {
+  // Projections of the pooled row (sentence-transformers' Dense modules). They have no bias, so the rows may be
+  // projected before they are pooled.
+  std::int64_t columns = params_.width;
+  for (const char* stem : {"dense_2", "dense_3"}) {
+    const std::string name = std::string(stem) + ".weight";
+    if (!has(name)) continue;
+    const std::int64_t wide = tensor(name).rows();
+    rows = ir_.matmul(rows, weight(name, wide, columns));
+    columns = wide;
+  }
+  refuse_if(columns != params_.width, fmt::format("embeddings of {} columns and rows of {}", columns, params_.width));
   graph_.add_output(std::string(ir::kHiddenOutput), rows);
   return finished();
 }

@@ -40,6 +40,7 @@ TEST_CASE("every family gives the NumPy models' logits, as one prefill and token
     CHECK(prefill == run_alone(*executor, family_tokens(), 1, {0}));
     CHECK(error_of(model, tiny.portable().graph) < kExact);
   }
+  for (const auto& encoder : family_fixture()["encoders"]) ++seen[encoder["family"].get<std::string>()];
   // llama has tests of its own. Encoders and most families with recurrent state are compared with reference data (stage
   // judge); nomic-bert is bert with parts that others have.
   const std::set<std::string_view> elsewhere{"llama",       "bert",       "falcon-h1",      "granitehybrid", "jamba",

@@ -79,8 +79,9 @@ std::string family_gguf(const FamilyJson& model, const std::string& without) {
 }
 
 const FamilyJson& family_model(const std::string& name) {
-  for (const auto& model : family_fixture()["models"])
-    if (model["name"] == name) return model;
+  for (const char* list : {"models", "encoders"})
+    for (const auto& model : family_fixture()[list])
+      if (model["name"] == name) return model;
   throw std::runtime_error("no model " + name);
 }
 

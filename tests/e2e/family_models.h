@@ -11,10 +11,9 @@ namespace forge::tests {
 
 using FamilyJson = nlohmann::ordered_json;
 
-/// The fixture, families.json: {"tokens", "rows", "models": [{"name", "family", "keys", "tensors", "logits",
-/// "cached"}]}.
-/// "rows" are the positions whose logits are kept; "logits" are those of an exact KV cache, "cached" those of an f16
-/// cache.
+/// The fixture, families.json: {"tokens", "rows", "encoders": as "models", "models": [{"name", "family", "keys",
+/// "tensors", "logits", "cached"}]}. "rows" are the positions whose logits are kept; "logits" are those of an exact KV
+/// cache, "cached" those of an f16 cache.
 const FamilyJson& family_fixture();
 const FamilyJson& family_model(const std::string& name);
 

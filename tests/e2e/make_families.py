@@ -15,6 +15,7 @@ import sys
 
 sys.dont_write_bytecode = True  # no __pycache__ in the source folder
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
+from numpy_encoders import gemma_embedding
 from numpy_gemma import gemma3n, gemma4, gemma4_moe
 from numpy_indexed import deepseek32, glm_dsa, minimax_m3
 from numpy_latent import deepseek2, yarn
@@ -426,6 +427,8 @@ MODELS = (afmoe, apertus, arcee, arctic, baichuan, baichuan_13b, bailingmoe2, bi
           qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, seed_oss, smallthinker, smallthinker_global, smollm3,
           stablelm, stablelm2_12b, starcoder, starcoder2, step35, xverse)
 
+ENCODERS = (gemma_embedding,)
+
 
 def kept(logits):
     return [[float(f"{v:.6g}") for v in logits[row]] for row in KEPT_ROWS]
@@ -433,22 +436,26 @@ def kept(logits):
 
 def fixture():
     """The contents of families.json. A tensor is [shape (slowest first), mean, spread]; "blk.*" stands for every layer.
-    "cached" are the logits with keys and values rounded to f16."""
+    "cached" are the logits with keys and values rounded to f16. Encoders have hidden rows instead of logits."""
     ids = ((np.arange(TOKENS) * 7 + 3) % VOCAB).tolist()
+    return {"tokens": ids, "rows": KEPT_ROWS, "models": computed(MODELS, ids), "encoders": computed(ENCODERS, ids)}
+
+
+def computed(builders, ids):
     models = []
-    for build in MODELS:
+    for build in builders:
         Cache.half = True
         cached = build(ids)[1]
         Cache.half = False
         model, logits = build(ids)
         models.append({"name": build.__name__, "family": model.family, "keys": model.keys, "tensors": model.tensors,
                        "logits": kept(logits), "cached": kept(cached)})
-    return {"tokens": ids, "rows": KEPT_ROWS, "models": models}
+    return models
 
 
 def same(a, b):
     """True if both fixtures are equal. Logits may differ by rounding, because the BLAS library decides the order of sums."""
-    for x, y in zip(a["models"], b["models"]):
+    for x, y in zip(a["models"] + a["encoders"], b["models"] + b["encoders"]):
         if any(not np.allclose(x.pop(name), y.pop(name), rtol=1e-5, atol=1e-5) for name in ("logits", "cached")):
             return False
     return a == b
@@ -460,7 +467,6 @@ if __name__ == "__main__":
         print(f"{int(ok)} passed, {int(not ok)} failed")
         sys.exit(not ok)
     made = fixture()
-    models = made.pop("models")
+    lists = {name: ",\n".join(json.dumps(model, separators=(",", ":")) for model in made.pop(name)) for name in ("models", "encoders")}
     with open(PATH, "w") as out:
-        lines = ",\n".join(json.dumps(model, separators=(",", ":")) for model in models)
-        out.write(json.dumps(made)[:-1] + f', "models": [\n{lines}\n]}}\n')
+        out.write(json.dumps(made)[:-1] + "".join(f', "{name}": [\n{lines}\n]' for name, lines in lists.items()) + "}\n")

@@ -1,6 +1,7 @@
 // gemma3: the text models of Gemma 3. As Gemma 2 without soft-caps and with QK-norm. Six layers repeat: five with a
 // sliding window and a small RoPE base, then one with full attention and the file's RoPE base and scaling. Without a
-// window (Rnj-1) all layers are of the latter kind. Source: arXiv 2503.19786.
+// window (Rnj-1) all layers are of the latter kind. gemma-embedding: EmbeddingGemma, an encoder of such layers, whose
+// windows reach to both sides. Sources: arXiv 2503.19786, 2509.20354.
 
 #include <cmath>
 
@@ -16,6 +17,8 @@ PortableModel build_gemma3(const Gguf& file) {
   constexpr std::int64_t kLayersOf27B = 62;
   if (p.layers == kLayersOf27B) global.scale = model.width_scale();
   global.qk_norm = QkNorm::kHead;
+  global.bidirectional = model.family() == "gemma-embedding";
+  if (global.bidirectional) model.require_bidirectional();
   global.softcap = model.feature("attn_logit_softcapping", 0);
   auto local = global;
   local.window = model.sliding_window();
@@ -31,6 +34,7 @@ PortableModel build_gemma3(const Gguf& file) {
   const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {
     return model.decoder_layer(in, layer, attention(layer), parts);
   });
+  if (global.bidirectional) return model.finish_encoder(model.norm(model.logit_rows(x), "output_norm"));
   return model.finish(x, 1, model.feature("final_logit_softcapping", 0));
 }
 
