@@ -54,9 +54,9 @@ struct GatheredRows {
   }
 };
 
-/// Weighted sum of the outputs of a token's experts: x is [tokens][Slots][Columns], shares [tokens][Slots]. Summed in
-/// the order in which the router chose the experts.
-template <int Slots, int Columns>
+/// Weighted sum of the outputs of a token's experts: x is [tokens][Slots][Columns], shares [tokens][Slots], in rows of
+/// ShareFloats. Summed in the order in which the router chose the experts.
+template <int Slots, int Columns, int ShareFloats = Slots>
 struct SummedSlots {
   struct Args {
     const float *x, *shares;
@@ -68,7 +68,8 @@ struct SummedSlots {
     FORGE_UNROLL
     for (int s = 0; s < Slots; ++s) {
       const u64 slot = static_cast<u64>(row) * Slots + s;
-      sum = fma_of(load(args.shares + slot), load(args.x + slot * Columns + column), sum);
+      const float share = load(args.shares + static_cast<u64>(row) * ShareFloats + s);
+      sum = fma_of(share, load(args.x + slot * Columns + column), sum);
     }
     return sum;
   }
