@@ -311,10 +311,10 @@ GpuChooser::RowSource GpuChooser::row_source(const TileDraft& draft) const {
     arguments = {{.kind = Kind::kValue, .value = draft.input}};
     stem = "rows";
   } else if (graph_.op(draft.source) == Op::kExpertSum) {
-    source = fmt::format("SummedSlots<{}, {}, {}>", graph_.type(draft.input).shape[1].value, draft.cols,
-                         row_floats(graph_.operand(draft.source, 1)));
-    arguments = {{.kind = Kind::kValue, .value = draft.input},
-                 {.kind = Kind::kValue, .value = graph_.operand(draft.source, 1)}};
+    const auto shares = graph_.operand(draft.source, 1);
+    source =
+        fmt::format("SummedSlots<{}, {}, {}>", graph_.type(draft.input).shape[1].value, draft.cols, row_floats(shares));
+    arguments = {{.kind = Kind::kValue, .value = draft.input}, {.kind = Kind::kValue, .value = shares}};
     stem = "sum_experts";
   } else if (graph_.op(draft.source) == Op::kGatherRows) {
     source = fmt::format("GatheredRows<{}>", row_floats(draft.input));

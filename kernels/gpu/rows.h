@@ -63,9 +63,9 @@ struct GatheredRows {
   }
 };
 
-/// Weighted sum of the outputs of a token's experts: x is [tokens][Slots][Columns], shares [tokens][ShareFloats], of
-/// which the first Slots. Summed in the order in which the router chose the experts.
-template <int Slots, int Columns, int ShareFloats>
+/// Weighted sum of the outputs of a token's experts: x is [tokens][Slots][Columns], shares [tokens][Slots], in rows of
+/// ShareFloats. Summed in the order in which the router chose the experts.
+template <int Slots, int Columns, int ShareFloats = Slots>
 struct SummedSlots {
   struct Args {
     const float *x, *shares;
