@@ -108,9 +108,10 @@ struct AttentionTiles {
   using Query = U32x4[kPartSlabs][T::kAUnits];  ///< the wave's queries as fragments of A
   using Scores = float[kKeyTiles][T::Fragments::kC];
 
-  /// The head's columns that the wave multiplies: kPartSlabs slabs from slab0 on; the last part may have fewer.
+  /// The head's columns that the wave multiplies: kPartSlabs slabs from slab0() on; the last part may have fewer. All
+  /// lanes call slab0().
   FORGE_DEVICE static int slab0() { return kParts > 1 ? uniform(wave_id() % kParts) * kPartSlabs : 0; }
-  FORGE_DEVICE static bool has_slab(int slab) { return kDimSlabs % kParts == 0 || slab0() + slab < kDimSlabs; }
+  FORGE_DEVICE static bool has_slab(int first, int slab) { return kDimSlabs % kParts == 0 || first + slab < kDimSlabs; }
 
   /// True if the rows of a tile are consecutive positions of one sequence and at least kFewest. All lanes of a wave
   /// call it together; all waves, and all blocks with this tile, get the same answer.
@@ -199,16 +200,15 @@ struct AttentionTiles {
   FORGE_DEVICE static void load_query(const Args& args, const Prompt& prompt, int head, int row0, TileLds& lds,
                                       Query& query) {
     constexpr float kFactor = C::kSoftcap > 0 ? C::kScale : C::kScale * Rows::kLog2E;
-    const int place = kWeights + wave_id() * kWaveWeights;
+    const int place = kWeights + wave_id() * kWaveWeights, first = slab0();
     FORGE_UNROLL
     for (int slab = 0; slab < kPartSlabs; ++slab) {
       FORGE_UNROLL
       for (int i = 0; i < kRowsOfWave * kUnitsOfRow / kWave; ++i) {
         const int job = i * kWave + lane_id(), row = job / kUnitsOfRow, unit = job % kUnitsOfRow;
         U32x4 halves{};
-        if (row0 + row < prompt.count && has_slab(slab)) {
-          const float* from =
-              args.q + Rows::query_at(prompt.t0 + row0 + row, head) + (slab0() + slab) * kSlab + unit * 8;
+        if (row0 + row < prompt.count && has_slab(first, slab)) {
+          const float* from = args.q + Rows::query_at(prompt.t0 + row0 + row, head) + (first + slab) * kSlab + unit * 8;
           FORGE_UNROLL
           for (int j = 0; j < 2; ++j) {
             const auto four = __builtin_bit_cast(F32x4, load16(from + 4 * j));
@@ -226,14 +226,14 @@ struct AttentionTiles {
 
   /// scores += Q * K^T of a chunk, over the wave's columns.
   FORGE_DEVICE static void multiply_keys(const Query& query, const TileLds& lds, Scores& scores) {
-    const int first = kKeys + slab0() * C::kChunk * kUnitsOfRow;
+    const int first = slab0(), keys = kKeys + first * C::kChunk * kUnitsOfRow;
     FORGE_UNROLL
     for (int slab = 0; slab < kPartSlabs; ++slab) {
-      if (!has_slab(slab)) continue;
+      if (!has_slab(first, slab)) continue;
       FORGE_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         U32x4 b[T::kBUnits];
-        fetch_b<T>(lds.units, first + (slab * C::kChunk + n * T::kN) * kUnitsOfRow, b);
+        fetch_b<T>(lds.units, keys + (slab * C::kChunk + n * T::kN) * kUnitsOfRow, b);
         FORGE_UNROLL
         for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, query[slab], b, scores[n]);
       }
@@ -320,15 +320,16 @@ struct AttentionTiles {
   }
   /// out += weights * values of the chunk.
   FORGE_DEVICE static void add_values(const TileLds& lds, State& state) {
+    const int first = slab0();
     FORGE_UNROLL
     for (int slab = 0; slab < kKeySlabs; ++slab) {
       U32x4 a[T::kAUnits];
       fetch_a<T>(lds.units, kWeights + wave_id() * kWaveWeights + slab * kRowsOfWave * kUnitsOfRow, a);
       FORGE_UNROLL
       for (int d = 0; d < kPartSlabs * kSlabTiles; ++d) {
-        if (!has_slab(d / kSlabTiles)) continue;
+        if (!has_slab(first, d / kSlabTiles)) continue;
         U32x4 b[T::kBUnits];
-        fetch_b<T>(lds.units, kValues + (slab * kHeadDim + slab0() * kSlab + d * T::kN) * kUnitsOfRow, b);
+        fetch_b<T>(lds.units, kValues + (slab * kHeadDim + first * kSlab + d * T::kN) * kUnitsOfRow, b);
         FORGE_UNROLL
         for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, a, b, state.out[d]);
         if (d % 4 == 3) keep_schedule();  // otherwise the compiler hoists the loads of all values and spills
@@ -342,7 +343,7 @@ struct AttentionTiles {
   FORGE_DEVICE static void write(const Args& args, const Prompt& prompt, int head, int row0, TileLds& lds,
                                  State& state) {
     constexpr int kTiles = 16 / T::kN;
-    const int lane = lane_id(), place = wave_id() * kRowsOfWave * 16;
+    const int lane = lane_id(), place = wave_id() * kRowsOfWave * 16, first = slab0();
     FORGE_UNROLL
     for (int r = 0; r < T::kRowsOfLane; ++r) {
       float sum = sum_lanes<T::kRowLanes>(state.sum[r]);
@@ -365,8 +366,8 @@ struct AttentionTiles {
         const int at = i * kWave + lane, row = row0 + at / 16, t = prompt.t0 + row;
         const float value = row < prompt.count ? lds.out.get(place + at) : 0.0f;
         Rows::write(args, Job{.t = t, .position = 0, .kv_head = 0, .head0 = head, .oldest = 0, .table = nullptr},
-                    slab0() * kSlab + d16 * 16 + at % 16, value,
-                    row < written && t < C::kTokensTotal && has_slab(d16 * 16 / kSlab));
+                    first * kSlab + d16 * 16 + at % 16, value,
+                    row < written && t < C::kTokensTotal && has_slab(first, d16 * 16 / kSlab));
       }
       barrier();
     }

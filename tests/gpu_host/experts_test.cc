@@ -119,7 +119,7 @@ struct RoutedCase {
 };
 
 WaveText text_of(const RoutedCase& c) {
-  constexpr int kWaves = 2;
+  constexpr int kWaves = 2, kRowsPerTeam = 4;
   codegen::ConfigText router;
   router.number("kExperts", c.experts)
       .number("kUsed", c.used)
@@ -157,8 +157,9 @@ struct Epilogue {
       .number("kTokens", c.tokens)
       .number("kTokensTotal", c.total)
       .number("kWaves", kWaves)
-      .number("kLanesPerRow", 8);
-  const int block_rows = kWaves * (c.wave / 8);
+      .number("kLanesPerRow", 8)
+      .number("kRowsPerTeam", kRowsPerTeam);
+  const int block_rows = kWaves * (c.wave / 8) * kRowsPerTeam;
   text.blocks = (c.experts + block_rows - 1) / block_rows * (c.total / c.tokens);
   text.threads = kWaves * c.wave;
   return {c.wave, std::move(text)};
