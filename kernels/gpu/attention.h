@@ -28,6 +28,7 @@
 // least kTokensPerWorker tokens, so short contexts need no merge. The grid's size is constant, and the result depends
 // on the position only, not on which block is last.
 
+#include "kernels/gpu/alibi.h"
 #include "kernels/gpu/formats.h"
 #include "kernels/gpu/tile.h"
 
@@ -129,16 +130,6 @@ struct Attention {
       return score * kLog2E;
     }
   }
-
-  /// The slope of a query head's ALiBi (arXiv 2108.12409), in units of log2(e) a position: heads beyond the largest
-  /// power of two have the odd steps of the next one.
-  FORGE_DEVICE static float alibi_slope(int head) {
-    constexpr int kPower = power_within(C::kHeads);
-    const float step =
-        head < kPower ? static_cast<float>(head + 1) : static_cast<float>(2 * (head - kPower) + 1) * 0.5f;
-    return exp2_of(-C::kAlibi * step / static_cast<float>(kPower)) * kLog2E;
-  }
-  FORGE_DEVICE static constexpr int power_within(int count) { return count < 2 ? 1 : 2 * power_within(count / 2); }
 
   /// The lane's number in its team, which is the first unit of 8 dimensions that it holds (kUnits or more: none).
   FORGE_DEVICE static int unit() { return lane_id() % kTeamLanes; }
@@ -279,7 +270,8 @@ struct Attention {
       const float dot = sum_parts<kTokens>(parts[h]);
       weights[h] = is_seen ? score_of(dot) : kLowest;
       if constexpr (C::kAlibi > 0)
-        weights[h] -= alibi_slope(job.head0 + h) * static_cast<float>(job.position - token_of(chunk, unit() / kSpread));
+        weights[h] -=
+            alibi_slope<C>(job.head0 + h) * static_cast<float>(job.position - token_of(chunk, unit() / kSpread));
       const float maximum = max_of(state.maximum[h], max_lanes<kWave>(weights[h]));
       const float keep = exp2_of(state.maximum[h] - maximum);
       state.maximum[h] = maximum;

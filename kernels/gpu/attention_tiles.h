@@ -379,7 +379,7 @@ struct AttentionTiles {
     const int rows = wave_id() / kParts, head = head0 + rows / kWavesOfHead, row0 = rows % kWavesOfHead * kRowsOfWave;
     const int kv_head = head0 / kHeadsOfKv, position = prompt.position + row0;
     const int first = prompt.oldest / C::kChunk, last = prompt.newest / C::kChunk;
-    const float slope = C::kAlibi > 0 ? Rows::alibi_slope(head) : 0.0f;
+    const float slope = C::kAlibi > 0 ? alibi_slope<C>(head) : 0.0f;
     wait_for_producer();
     Next next;
     load_keys(args, prompt, kv_head, first, next);

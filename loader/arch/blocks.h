@@ -260,8 +260,8 @@ class DecoderBuilder {
   /// soft-caps them unless `softcap` is 0, and returns the finished graph. `norm_stem` names the final norm's tensor.
   /// Refuses a file with tensors or features that were not read: without them the model would compute something else.
   PortableModel finish(ir::Value x, float scale = 1, float softcap = 0, const std::string& norm_stem = "output_norm");
-  /// The same for an encoder, whose output is `rows`, made from logit_rows(), after the projections dense_2 and dense_3 if
-  /// the file has them.
+  /// The same for an encoder, whose output is `rows`, made from logit_rows(), after the projections dense_2 and dense_3
+  /// if the file has them.
   PortableModel finish_encoder(ir::Value rows);
   /// Refuses an encoder's file that says that its attention is causal.
   void require_bidirectional();
