@@ -57,6 +57,14 @@ constexpr std::array kTypes{DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0
 
 }  // namespace
 
+TEST_CASE("gpu plan: sparse attention is refused in one line") {
+  const TinyModel model(FileImage{family_gguf(family_model("minimax_m3"))});
+  Recorder recorder;
+  const auto line = error_of([&] { compile(model, "gfx1100", recorder); });
+  CHECK_THAT(line, Catch::Contains("GPUs do not support sparse attention yet") && Catch::Contains("--device cpu"));
+  CHECK(line.find('\n') == std::string::npos);
+}
+
 TEST_CASE("gpu plan: a layer is five launches, and layers share their kernels") {
   for (const auto dtype : kTypes) {
     CAPTURE(dtype_name(dtype));
