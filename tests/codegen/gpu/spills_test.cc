@@ -133,7 +133,8 @@ TEST_CASE("matrix-instruction kernels keep their accumulators in registers") {
 }
 
 TEST_CASE("attention of wide heads keeps queries and sums in registers") {
-  constexpr std::int64_t kAddresses = 400;  // of gfx11's prefill, whose fragments take twice the registers
+  // Bytes of addresses that prefill computes before its loop; gfx11's fragments take twice the registers.
+  constexpr std::int64_t kAddresses = 128, kAddressesGfx11 = 400;
   for (const GpuTarget* known : compilable({"gfx1100", "gfx942", "sm_90"})) {
     const GpuTarget& target = *known;
     KernelSet decode, prefill;
@@ -148,7 +149,7 @@ TEST_CASE("attention of wide heads keeps queries and sums in registers") {
     for (const auto& kernel : compiled(target, prefill)) {
       INFO(target.name << ", prefill: " << kernel.facts.registers << " registers, " << kernel.facts.lds_bytes
                        << " bytes of LDS");
-      CHECK(kernel.facts.spill_bytes <= (target.matrix == MatrixKind::kWmmaGfx11 ? kAddresses : 0));
+      CHECK(kernel.facts.spill_bytes <= (target.matrix == MatrixKind::kWmmaGfx11 ? kAddressesGfx11 : kAddresses));
       CHECK(kernel.facts.lds_bytes <= 48 << 10);
     }
   }
