@@ -57,17 +57,19 @@ KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::
   return text;
 }
 
-KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
+/// Attention for prompts of 512 tokens, or for one token.
+KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+                          bool decode = false) {
   ir::AttentionAttrs attention;
   attention.heads = heads;
   attention.kv_heads = kv_heads;
   attention.head_dim = head_dim;
-  const ir::Bounds bounds{512, 64, 1, 128};
+  const ir::Bounds bounds = decode ? ir::Bounds{1, 1, 1, 128} : ir::Bounds{512, 64, 1, 128};
   const auto config = choose_attention(target, attention, bounds, {{"matrix", 1}});
-  REQUIRE(config.tiles);
-  KernelText text{.header = "kernels/gpu/attention_tiles.h",
-                  .kernel = "AttentionTiles",
-                  .defaults = "AttentionTilesDefaults",
+  REQUIRE(config.tiles.has_value() != decode);
+  KernelText text{.header = decode ? "kernels/gpu/attention.h" : "kernels/gpu/attention_tiles.h",
+                  .kernel = decode ? "Attention" : "AttentionTiles",
+                  .defaults = decode ? "AttentionDefaults" : "AttentionTilesDefaults",
                   .before = {}};
   text.config.use("Pool", fmt::format("KvPool<{}, {}, {}>", kv_heads, head_dim, kGpuKvBlockTokens))
       .number("kHeads", heads)
@@ -125,6 +127,29 @@ TEST_CASE("matrix-instruction kernels keep their accumulators in registers") {
       INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
                        << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
       CHECK(kernel.facts.spill_bytes <= 0);
+      CHECK(kernel.facts.lds_bytes <= 48 << 10);
+    }
+  }
+}
+
+TEST_CASE("attention of wide heads keeps queries and sums in registers") {
+  // Bytes of addresses that prefill computes before its loop; gfx11's fragments take twice the registers.
+  constexpr std::int64_t kAddresses = 128, kAddressesGfx11 = 400;
+  for (const GpuTarget* known : compilable({"gfx1100", "gfx942", "sm_90"})) {
+    const GpuTarget& target = *known;
+    KernelSet decode, prefill;
+    for (const auto& [heads, kv_heads, head_dim] : {std::array{8, 4, 256}, {16, 2, 512}, {4, 4, 512}}) {
+      decode.add(kernel_source(target, "decode", attention_text(target, heads, kv_heads, head_dim, true)));
+      prefill.add(kernel_source(target, "prefill", attention_text(target, heads, kv_heads, head_dim)));
+    }
+    for (const auto& kernel : compiled(target, decode)) {
+      INFO(target.name << ", decode: " << kernel.facts.registers << " registers");
+      CHECK(kernel.facts.spill_bytes <= 0);
+    }
+    for (const auto& kernel : compiled(target, prefill)) {
+      INFO(target.name << ", prefill: " << kernel.facts.registers << " registers, " << kernel.facts.lds_bytes
+                       << " bytes of LDS");
+      CHECK(kernel.facts.spill_bytes <= (target.matrix == MatrixKind::kWmmaGfx11 ? kAddressesGfx11 : kAddresses));
       CHECK(kernel.facts.lds_bytes <= 48 << 10);
     }
   }
