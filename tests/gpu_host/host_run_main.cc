@@ -14,6 +14,7 @@
 #include "runtime/gpu/executor.h"
 #include "session/embedding.h"
 #include "session/model_file.h"
+#include "session/open_model.h"
 #include "session/sequences.h"
 #include "support/os/atomic_file.h"
 #include "tests/gpu_host/host_compiler.h"
@@ -61,7 +62,9 @@ int run(int argc, char** argv) {
   const Request request = parse(argc, argv);
   const codegen::GpuTarget* target = codegen::find_target(request.device);
   if (target == nullptr) throw Error(ErrorCode::kUsage, "unknown device " + request.device, codegen::target_names());
-  const auto file = loader::Gguf::open(request.model);
+  session::OpenedModel model;
+  model.file = std::make_unique<loader::Gguf>(loader::Gguf::open(request.model));
+  const loader::Gguf& file = *model.file;
   constexpr std::int64_t kContextMax = 256;
   const auto context = std::min(kContextMax, session::trained_context(file, kContextMax));
   HostKernelCompiler compiler;
@@ -69,19 +72,19 @@ int run(int argc, char** argv) {
   options.hidden = !request.embedding.empty();
   const std::vector<std::string> targets{request.device};
   plan::PlanT plan = session::compile_model(file, targets, options);
-  const std::shared_ptr<const plan::ProgramT> program = std::move(plan.programs.at(0));
+  model.program = std::move(plan.programs.at(0));
 
   const auto control =
       std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target->wave, .arch = request.device});
   run_on_host(*control);
   const auto driver = driver::open_null(control);
   const session::FileWeightSource source(file);
-  runtime::GpuExecutor executor(program, source, driver.device(0), {.threads = 1});
+  runtime::GpuExecutor executor(model.program, source, driver.device(0), {.threads = 1});
   session::Sequences sequences(executor, context, 1);
   if (request.embedding.empty()) {
     tools::dump_logits(sequences, request.ids, request.dump);
   } else {
-    const auto row = session::embed(sequences, request.ids, session::read_pooling(file));
+    const auto row = session::embed(sequences, request.ids, session::read_pooling(model));
     AtomicFile out(request.embedding);
     out.write(std::as_bytes(std::span<const float>(row)));
     out.commit();
