@@ -228,6 +228,7 @@ TEST_CASE("BF16 prefill by tiles: classes with FMA give the same bits") {
   std::vector<Model> fused;
   for (const auto& model : models())
     if (test::fuses(*model.plain)) fused.push_back(model);
+  if (fused.empty()) return tests::skip_case("this CPU runs no class with FMA that multiplies prompts by tiles");
   for (const auto& model : fused)
     for (const DType type : types_of(fused[0])) {
       const Inputs inputs(type, {48, 800, 21}, 11);
