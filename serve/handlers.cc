@@ -218,8 +218,9 @@ Handlers::Result Handlers::rerank(Call& call) {
                   .id = call.request.id};
   spec.inputs.timeout = std::min(body->timeout.value_or(most), most);
   const auto add = [&](Read<std::vector<std::int32_t>> ids) {
-    if (ids) spec.inputs.ids.push_back(*std::move(ids));
-    return ids.has_value();
+    if (!ids) return false;
+    spec.inputs.ids.push_back(*std::move(ids));
+    return true;
   };
   if (!model.ranks() && !add(model.encode_input(body->query)))
     return answer_of(bad_request("invalid_value", "the query is empty", "query"));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <string>
 
 #include "support/error.h"
 
@@ -29,8 +30,9 @@ bool unescape(std::string_view token, std::string& out) {
     }
     if (token.size() < 2) return false;
     std::uint8_t byte = 0;
-    const auto [end, error] = std::from_chars(token.data(), token.data() + 2, byte, 16);
-    if (error != std::errc() || end != token.data() + 2) return false;
+    const std::string digits(token.substr(0, 2));
+    const auto [end, error] = std::from_chars(digits.c_str(), digits.c_str() + 2, byte, 16);
+    if (error != std::errc() || end != digits.c_str() + 2) return false;
     out += static_cast<char>(byte);
     token.remove_prefix(2);
   }
