@@ -13,10 +13,12 @@ namespace {
 using ir::Op;
 using ir::Value;
 
-/// The x operand of the LM head's matmul. Scales, soft-caps and biases between that matmul and the logits are skipped.
+/// The x operand of the LM head's matmul. Scales, soft-caps and the file's biases and factors between that matmul and
+/// the logits are skipped.
 Value rows_before_head(const ir::Graph& graph, Value logits) {
   while (graph.op(logits.node) == Op::kScale || graph.op(logits.node) == Op::kSoftcap ||
-         (graph.op(logits.node) == Op::kAdd && is_weight(graph, graph.operand(logits.node, 1))))
+         ((graph.op(logits.node) == Op::kAdd || graph.op(logits.node) == Op::kMul) &&
+          is_weight(graph, graph.operand(logits.node, 1))))
     logits = graph.operand(logits.node, 0);
   if (graph.op(logits.node) != Op::kMatmul)
     throw Error(ErrorCode::kModelUnsupported, "no embeddings: the model's logits come from no matmul");

@@ -10,6 +10,7 @@
 #include "ir/text/text.h"
 #include "passes/dump.h"
 #include "passes/passes.h"
+#include "passes/schedule/output_hidden_rows.h"
 #include "support/error.h"
 #include "tests/passes/fake_target.h"
 #include "tests/passes/tiny_llama.h"
@@ -248,4 +249,19 @@ TEST_CASE("pass manager: a pass that reports falsely or breaks the graph is name
 }
 
 }  // namespace
+TEST_CASE("hidden rows are what the head multiplies, whatever follows its matmul") {
+  ir::Graph graph;
+  ir::Builder b(graph);
+  const auto rows =
+      b.gather_rows(b.embed(b.weight("token_embd.weight", DType::kF32, {40, 16}), b.input(ir::InputKind::kIds)),
+                    b.input(ir::InputKind::kRows));
+  const auto product = b.mul(b.matmul(rows, b.weight("output.weight", DType::kF32, {40, 16})),
+                             b.weight("output.scale", DType::kF32, {1}));
+  const auto biased = b.add(product, b.weight("output.bias", DType::kF32, {40}));
+  graph.add_output("logits", b.softcap(b.scale(biased, 0.5F), 30));
+  const auto hidden = output_hidden_rows(std::move(graph));
+  REQUIRE(hidden.outputs().size() == 1);
+  CHECK((hidden.outputs()[0].name == ir::kHiddenOutput && hidden.outputs()[0].value == rows));
+}
+
 }  // namespace forge::passes::test
