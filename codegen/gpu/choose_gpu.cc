@@ -153,7 +153,8 @@ void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
   const auto bound = rows_of_step(halves.matmul.rows).bound;
   const bool sum = halves.rows.source != ir::kNoNode;
   const auto epilogue = generate_epilogue(graph_, halves.matmul, epilogue_context());
-  const auto tail = generate_epilogue(graph_, halves.rows, epilogue_context());
+  const bool one_launch = bound <= kTailTokensMax;
+  const auto tail = generate_epilogue(graph_, halves.rows, epilogue_context(), one_launch ? "Tail" : "Epilogue");
   out_.scratch_bytes = bound * halves.matmul.slots * halves.matmul.cols * kFloatBytes;
   // With experts the shares follow the rows.
   RowSource source{.stem = sum ? "sum_experts" : "rows", .pointers = {{.kind = Kind::kScratch}}};
@@ -163,12 +164,11 @@ void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
     return fmt::format("{}<{}, {}, {}>", slots, halves.matmul.slots, halves.rows.cols, row_floats(shares));
   };
   if (sum) source.pointers.push_back({.kind = Kind::kValue, .value = graph_.operand(halves.rows.source, 1)});
-  if (bound <= kTailTokensMax) {
+  if (one_launch) {
     out_.step.reason = "the last block makes whole rows";
     source.type = type("FreshRows", "FreshSlots");
     MatmulTail last{.kernel = "MatmulNorm", .pointers = source.pointers};
     last.text = tail.text;
-    last.text.replace(last.text.find("Epilogue"), std::string_view("Epilogue").size(), "Tail");
     last.config.use("Tail", "gpu::Tail").use("TailSource", source.type);
     last.pointers.push_back(input(GpuInput::kCounts));
     last.pointers.insert(last.pointers.end(), tail.pointers.begin(), tail.pointers.end());

@@ -114,9 +114,8 @@ struct SelfAttention {
     const int tokens = uniform(load(args.counts + kTokenCount));
     if (first >= tokens) return;
     const int last = (first + kQueries < tokens ? first + kQueries : tokens) - 1;
-    const StateInputs inputs{args.counts, args.sequence, nullptr, nullptr};
-    int begin = run_of<C::kTokensTotal>(inputs, uniform(load(args.sequence + first))).begin;
-    int end = run_of<C::kTokensTotal>(inputs, uniform(load(args.sequence + last))).end;
+    auto [begin, end] = run_of<C::kTokensTotal>(args.counts, args.sequence, uniform(load(args.sequence + first)),
+                                                uniform(load(args.sequence + last)));
     if constexpr (C::kReach >= 0) {
       begin = begin < first - C::kReach ? first - C::kReach : begin;
       end = end > last + C::kReach + 1 ? last + C::kReach + 1 : end;

@@ -24,21 +24,27 @@ struct Run {
   int begin, end;
 };
 
-/// The run of sequence s; empty if it has no tokens in this step. TokensTotal: tokens that memory has. Every wave
-/// counts the tokens of the sequences before s and up to s. All lanes of the wave call this with the same s.
+/// The run of sequences `first` .. `last`, which are neighbours too; empty if they have no tokens in this step. counts,
+/// sequence: as in StateInputs. TokensTotal: tokens that memory has. Every wave counts the tokens of the sequences
+/// before the first and up to the last one. All lanes of the wave call this with the same sequences.
 template <int TokensTotal>
-FORGE_DEVICE Run run_of(const StateInputs& inputs, int s) {
-  const int tokens = uniform(load(inputs.counts + kTokenCount));
+FORGE_DEVICE Run run_of(const i32* counts, const i32* sequence, int first, int last) {
+  const int tokens = uniform(load(counts + kTokenCount));
   int before = 0, up_to = 0;
   FORGE_UNROLL
   for (int i = 0; i < ceil_div(TokensTotal, kWave); ++i) {
     const int t = i * kWave + lane_id();
     const bool real = t < tokens;
-    const int of = real ? load(inputs.sequence + t) : 0;
-    before += real && of < s ? 1 : 0;
-    up_to += real && of <= s ? 1 : 0;
+    const int of = real ? load(sequence + t) : 0;
+    before += real && of < first ? 1 : 0;
+    up_to += real && of <= last ? 1 : 0;
   }
   return {uniform(sum_lanes<kWave>(before)), uniform(sum_lanes<kWave>(up_to))};
+}
+/// The run of sequence s.
+template <int TokensTotal>
+FORGE_DEVICE Run run_of(const StateInputs& inputs, int s) {
+  return run_of<TokensTotal>(inputs.counts, inputs.sequence, s, s);
 }
 
 /// True if sequence s is not in this step.

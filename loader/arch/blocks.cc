@@ -381,9 +381,9 @@ ir::Value DecoderBuilder::repeat_columns(ir::Value x, std::int64_t columns, std:
 }
 
 ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
-                                    const elementwise::Parameters& parameters) {
+                                    const elementwise::Parameters& parameters, std::int64_t hidden) {
   const auto& p = params_;
-  const std::int64_t n = shape(layer).ffn_width;
+  const std::int64_t n = hidden > 0 ? hidden : shape(layer).ffn_width;
   const bool fused = !has(at(layer, "ffn_gate.weight"));
   const ir::Value gate =
       fused ? linear(x, at(layer, "ffn_up"), n, p.width, {0, 2 * n}) : linear(x, at(layer, "ffn_gate"), n, p.width);

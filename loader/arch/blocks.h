@@ -230,8 +230,9 @@ class DecoderBuilder {
   /// temperature.
   ir::Value scale_by_position(ir::Value heads, std::int64_t head_dim, const TemperatureSpec& temperature);
   /// Gated FFN: down(act(gate(x)) * up(x)). Without ffn_gate, ffn_up contains the rows of gate, then those of up.
+  /// hidden: rows of gate, and of up; 0: the file's feed_forward_length.
   ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
-                      const elementwise::Parameters& parameters = {});
+                      const elementwise::Parameters& parameters = {}, std::int64_t hidden = 0);
   /// FFN without a gate: down(act(up(x))).
   ir::Value ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
                         const elementwise::Parameters& parameters = {});

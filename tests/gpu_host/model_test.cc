@@ -102,6 +102,18 @@ void check_model(const TinyShape& shape, const HostTarget& target) {
   CHECK(nmse(run_alone(*tiles, ids, 64, blocks), expected) < bound_of(shape.dtype));
 }
 
+/// Logits of the family's small model, whole and token by token, against NumPy's.
+void check_family(const char* name, const HostTarget& target) {
+  CAPTURE(name, target.name);
+  const auto& family = family_model(name);
+  const TinyModel model(FileImage{family_gguf(family)});
+  HostGpu gpu(model, target, 1, kByRows);
+  const std::vector<std::int32_t> blocks{5};
+  const auto whole = run_alone(*gpu, family_tokens(), 64, blocks);
+  CHECK(nmse(kept_rows(whole), family_logits_of_f16_cache(family)) < bound_of(DType::kF32));
+  CHECK(nmse(run_alone(*gpu, family_tokens(), 1, blocks), whole) < 1e-8);
+}
+
 std::int32_t largest(std::span<const float> logits) {
   return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
@@ -309,14 +321,7 @@ TEST_CASE(
                                      std::pair("dbrx", kWave64),          std::pair("grovemoe", kWave32),
                                      std::pair("deci", kWave64),          std::pair("arctic", kWave64),
                                      std::pair("cohere2moe", kWave32)}) {
-    CAPTURE(name, target.name);
-    const auto& family = family_model(name);
-    const TinyModel model(FileImage{family_gguf(family)});
-    HostGpu gpu(model, target, 1, kByRows);
-    const std::vector<std::int32_t> blocks{5};
-    const auto whole = run_alone(*gpu, family_tokens(), 64, blocks);
-    CHECK(nmse(kept_rows(whole), family_logits_of_f16_cache(family)) < bound_of(DType::kF32));
-    CHECK(nmse(run_alone(*gpu, family_tokens(), 1, blocks), whole) < 1e-8);
+    check_family(name, target);
   }
 }
 
@@ -324,14 +329,7 @@ TEST_CASE("gpu model: latent attention, ALiBi, functions of whole rows") {
   for (const auto& [name, target] :
        {std::pair("deepseek_v3", kWave32), std::pair("mistral4", kWave64), std::pair("bloom", kWave32),
         std::pair("mpt", kWave64), std::pair("baichuan_13b", kWave64), std::pair("gemma3n", kWave32)}) {
-    CAPTURE(name, target.name);
-    const auto& family = family_model(name);
-    const TinyModel model(FileImage{family_gguf(family)});
-    HostGpu gpu(model, target, 1, kByRows);
-    const std::vector<std::int32_t> blocks{5};
-    const auto whole = run_alone(*gpu, family_tokens(), 64, blocks);
-    CHECK(nmse(kept_rows(whole), family_logits_of_f16_cache(family)) < bound_of(DType::kF32));
-    CHECK(nmse(run_alone(*gpu, family_tokens(), 1, blocks), whole) < 1e-8);
+    check_family(name, target);
   }
 }
 

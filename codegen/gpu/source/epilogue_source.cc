@@ -92,7 +92,7 @@ class Generator {
   Generator(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context)
       : graph_(graph), draft_(draft), context_(context) {}
 
-  EpilogueSource run() {
+  EpilogueSource run(std::string_view name) {
     const bool branches = draft_.sections.size() > 1;
     for (std::size_t i = 0; i < draft_.sections.size(); ++i) {
       const auto& section = draft_.sections[i];
@@ -110,7 +110,7 @@ class Generator {
       load_ += "      return;\n    }\n";
       run_ += "      return;\n    }\n";
     }
-    return finish();
+    return finish(name);
   }
 
  private:
@@ -355,8 +355,8 @@ class Generator {
   }
 
   /// Puts the struct together: Args with the pointers, constants, and the functions that are needed.
-  EpilogueSource finish() {
-    std::string text = "struct Epilogue {\n  struct Args {\n";
+  EpilogueSource finish(std::string_view name) {
+    std::string text = fmt::format("struct {} {{\n  struct Args {{\n", name);
     for (std::size_t i = 0; i < pointers_.size(); ++i) text += fmt::format("    {} p{};\n", types_[i], i);
     const bool halved =
         std::ranges::any_of(draft_.sections[0].ops, [](const auto& op) { return op.kind == TileOpKind::kPairs; });
@@ -484,8 +484,9 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
   return shape;
 }
 
-EpilogueSource generate_epilogue(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context) {
-  return Generator(graph, draft, context).run();
+EpilogueSource generate_epilogue(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context,
+                                 std::string_view name) {
+  return Generator(graph, draft, context).run(name);
 }
 
 }  // namespace forge::codegen

@@ -1,11 +1,12 @@
 #pragma once
-// Generates the epilogue of a fused step as device source: from a tile draft to the struct Epilogue that
+// Generates the epilogue of a fused step as device source: from a tile draft to the struct (Epilogue) that
 // kernels/gpu/tile.h describes.
 
 #include <cstdint>
 #include <expected>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codegen/tile_draft.h"
@@ -40,7 +41,7 @@ struct EpilogueContext {
 };
 
 struct EpilogueSource {
-  std::string text;                       ///< the definition of struct Epilogue
+  std::string text;                       ///< the definition of the struct
   std::vector<PointerArgument> pointers;  ///< what the members of its Args point to, in order
 };
 
@@ -55,7 +56,8 @@ struct EpilogueShape {
 /// The constraints, or the reason why GPUs do not support this epilogue.
 std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft);
 
-/// Generates the epilogue. Precondition: epilogue_shape() returned a shape.
-EpilogueSource generate_epilogue(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context);
+/// Generates the epilogue, a struct `name`. Precondition: epilogue_shape() returned a shape.
+EpilogueSource generate_epilogue(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context,
+                                 std::string_view name = "Epilogue");
 
 }  // namespace forge::codegen

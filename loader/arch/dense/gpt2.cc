@@ -3,9 +3,8 @@
 //                    starcoder has one KV head (multi-query attention)
 //   bloom            ALiBi, and a norm after the embedding
 //   mpt              ALiBi, q, k and v limited to +-clamp_kqv if the file says so, no biases in the published models
-//   jais             ALiBi, an FFN gated with SiLU, and muP (arXiv 2203.03466): scores are divided by the head's
-//   columns
-//                    instead of their root. Its scales on embedding and logits are in the file's weights
+//   jais             ALiBi, an FFN gated with SiLU, and muP (arXiv 2203.03466): scores are divided by the columns of a
+//                    head, not by their root. muP's scales on embedding and logits are in the file's weights
 // Sources: arXiv 2305.06161, 2211.05100, 2308.16149, 2108.12409 and the published configurations.
 
 #include "loader/arch/blocks.h"

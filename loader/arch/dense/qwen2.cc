@@ -13,11 +13,9 @@ PortableModel build_qwen2(const Gguf& file) {
   if (model.family() == "qwen2vl") (void)model.rope_has_sections();  // accepted: no effect on text
   const auto spec = model.attention_spec(ir::RopeMode::kHalves);
   const auto half_ffn = [&](ir::Value x, std::int64_t layer) {
-    const std::int64_t both = model.shape(layer).ffn_width, n = both / 2, width = model.params().width;
+    const std::int64_t both = model.shape(layer).ffn_width;
     if (both % 2 != 0) contradiction("the width of gate and up together is odd", std::to_string(both));
-    const auto at = [&](const char* stem) { return model.at(layer, stem); };
-    const ir::Value gate = model.linear(x, at("ffn_gate"), n, width), up = model.linear(x, at("ffn_up"), n, width);
-    return model.linear(model.ir().glu(gate, up, ir::Activation::kSilu), at("ffn_down"), width, n);
+    return model.gated_ffn(x, layer, ir::Activation::kSilu, {}, both / 2);
   };
   const DecoderBuilder::Ffn ffn = model.family() == "qwen" ? DecoderBuilder::Ffn(half_ffn) : DecoderBuilder::Ffn{};
   return model.finish(model.each_layer(
