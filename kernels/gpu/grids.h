@@ -26,11 +26,25 @@ FORGE_QUANT_FN constexpr GridTable<Words> magnitudes_of(const u16 (&grid)[Entrie
     }
   return out;
 }
-FORGE_QUANT_TABLE auto kIq2XxsTable = magnitudes_of<2, 512>(quant::kIq2XxsGrid, quant::kIq2Levels, 3, 43);
-FORGE_QUANT_TABLE auto kIq2XsTable = magnitudes_of<2, 1024>(quant::kIq2XsGrid, quant::kIq2Levels, 3, 43);
-FORGE_QUANT_TABLE auto kIq2STable = magnitudes_of<2, 2048>(quant::kIq2SGrid, quant::kIq2Levels, 3, 43);
-FORGE_QUANT_TABLE auto kIq3XxsTable = magnitudes_of<3, 256>(quant::kIq3XxsGrid, quant::kIq3XxsLevels, 8, 62);
-FORGE_QUANT_TABLE auto kIq3STable = magnitudes_of<3, 512>(quant::kIq3SGrid, quant::kIq3SLevels, 8, 15);
+FORGE_QUANT_FN constexpr GridTable<512> magnitudes(const quant::BlockIQ2_XXS*) {
+  return magnitudes_of<2, 512>(quant::kIq2XxsGrid, quant::kIq2Levels, 3, 43);
+}
+FORGE_QUANT_FN constexpr GridTable<1024> magnitudes(const quant::BlockIQ2_XS*) {
+  return magnitudes_of<2, 1024>(quant::kIq2XsGrid, quant::kIq2Levels, 3, 43);
+}
+FORGE_QUANT_FN constexpr GridTable<2048> magnitudes(const quant::BlockIQ2_S*) {
+  return magnitudes_of<2, 2048>(quant::kIq2SGrid, quant::kIq2Levels, 3, 43);
+}
+FORGE_QUANT_FN constexpr GridTable<256> magnitudes(const quant::BlockIQ3_XXS*) {
+  return magnitudes_of<3, 256>(quant::kIq3XxsGrid, quant::kIq3XxsLevels, 8, 62);
+}
+FORGE_QUANT_FN constexpr GridTable<512> magnitudes(const quant::BlockIQ3_S*) {
+  return magnitudes_of<3, 512>(quant::kIq3SGrid, quant::kIq3SLevels, 8, 15);
+}
+/// The table of a type's magnitudes. A template, so that a kernel computes only the table that it uses: all five take
+/// compilers longer than a small kernel.
+template <class Block>
+FORGE_QUANT_TABLE auto kMagnitudes = magnitudes(static_cast<const Block*>(nullptr));
 
 /// 0xff in the bytes whose bit (0 to 3) is set.
 FORGE_DEVICE u32 byte_masks(u32 bits) {
@@ -50,43 +64,43 @@ FORGE_DEVICE u32 even_signs(u32 word, int g) {
   return seven | (parity & 1u) << 7;
 }
 
-// grid_word: columns 4w .. 4w+3 of a unit as signed bytes (IQ1: larger by kAbove). grid_scale: the small integer of the
-// scale of columns 16 * half and following.
+// grid_word: columns 4w .. 4w+3 of a unit as signed bytes (IQ1: larger by kAbove); table: kMagnitudes of the type.
+// grid_scale: the small integer of the scale of columns 16 * half and following.
 using quant::GridUnit;
 
-FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const quant::BlockIQ2_XXS*) {
+FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const u32* table, const quant::BlockIQ2_XXS*) {
   const int g = w / 2;
   const u32 index = unit.first[0] >> (8 * g) & 255u;
-  return with_signs(kIq2XxsTable.at[index * 2 + w % 2], even_signs(unit.first[1], g) >> (w % 2 * 4));
+  return with_signs(table[index * 2 + w % 2], even_signs(unit.first[1], g) >> (w % 2 * 4));
 }
 FORGE_DEVICE u32 grid_scale(const GridUnit& unit, int, int, const quant::BlockIQ2_XXS*) {
   return unit.first[1] >> 28;
 }
-FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const quant::BlockIQ2_XS*) {
+FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const u32* table, const quant::BlockIQ2_XS*) {
   const u32 both = unit.first[w / 4] >> (w / 2 % 2 * 16) & 0xffffu;
-  return with_signs(kIq2XsTable.at[(both & 511u) * 2 + w % 2], even_signs(both >> 9, 0) >> (w % 2 * 4));
+  return with_signs(table[(both & 511u) * 2 + w % 2], even_signs(both >> 9, 0) >> (w % 2 * 4));
 }
 FORGE_DEVICE u32 grid_scale(const GridUnit& unit, int, int half, const quant::BlockIQ2_XS*) {
   return unit.small >> (4 * half) & 15u;
 }
-FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const quant::BlockIQ2_S*) {
+FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const u32* table, const quant::BlockIQ2_S*) {
   const int g = w / 2;
   const u32 index = (unit.first[0] >> (8 * g) & 255u) | (unit.second >> (2 * g) & 3u) << 8;
-  return with_signs(kIq2STable.at[index * 2 + w % 2], unit.first[1] >> (4 * w));
+  return with_signs(table[index * 2 + w % 2], unit.first[1] >> (4 * w));
 }
 FORGE_DEVICE u32 grid_scale(const GridUnit& unit, int, int half, const quant::BlockIQ2_S*) {
   return unit.second >> (8 + 4 * half) & 15u;
 }
-FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const quant::BlockIQ3_XXS*) {
+FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const u32* table, const quant::BlockIQ3_XXS*) {
   const u32 index = unit.first[w / 4] >> (w % 4 * 8) & 255u;
-  return with_signs(kIq3XxsTable.at[index], even_signs(unit.second, w / 2) >> (w % 2 * 4));
+  return with_signs(table[index], even_signs(unit.second, w / 2) >> (w % 2 * 4));
 }
 FORGE_DEVICE u32 grid_scale(const GridUnit& unit, int, int, const quant::BlockIQ3_XXS*) {
   return unit.second >> 28;
 }
-FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const quant::BlockIQ3_S*) {
+FORGE_DEVICE u32 grid_word(const GridUnit& unit, int w, const u32* table, const quant::BlockIQ3_S*) {
   const u32 index = (unit.first[w / 4] >> (w % 4 * 8) & 255u) | (unit.small >> w & 1u) << 8;
-  return with_signs(kIq3STable.at[index], unit.second >> (4 * w));
+  return with_signs(table[index], unit.second >> (4 * w));
 }
 FORGE_DEVICE u32 grid_scale(const GridUnit& unit, int part, int, const quant::BlockIQ3_S*) {
   return (part < 4 ? unit.tail[0] >> 16 : unit.tail[1]) >> (part % 4 * 4) & 15u;
@@ -175,7 +189,12 @@ struct WeightGrids {
     return out;
   }
 
-  FORGE_DEVICE static u32 word(const Unit& unit, int w) { return grid_word(unit.grid, w, kType); }
+  FORGE_DEVICE static u32 word(const Unit& unit, int w) {
+    if constexpr (kAbove == 0)
+      return grid_word(unit.grid, w, kMagnitudes<Block>.at, kType);
+    else
+      return grid_word(unit.grid, w, kType);
+  }
   FORGE_DEVICE static float scale(const Unit& unit, int half) {
     const float d = f32_of_f16(static_cast<u16>(grid_d(unit.grid, kType)));
     return d * (static_cast<float>(2 * grid_scale(unit.grid, unit.part, half, kType) + 1) * kPacking.unit);
