@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <ranges>
 #include <set>
@@ -31,10 +35,35 @@ class Recorder final : public codegen::KernelCompiler {
   std::map<std::string, std::string> texts;
 };
 
+/// A file of the reference data, in $FORGE_SHARED or else in the folder known at build time; empty where it is absent.
+std::string reference_bytes(const std::string& name) {
+  const char* folder = std::getenv("FORGE_SHARED");  // NOLINT(concurrency-mt-unsafe): no thread writes it
+  std::ifstream in(std::filesystem::path(folder != nullptr ? folder : FORGE_SHARED_DIR) / name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+using Stems = std::vector<std::string_view>;
+/// Selects kernels of a model's variants by the start of their names; "" selects all. Kernels similar to those of
+/// another variant or model are left out, as are prefill variants between the shortest and the longest.
+struct Choice {
+  Stems decode, batch, short_prompt, long_prompt;
+};
+/// A small model and what is selected of it. `hidden`: also of the steps that give embeddings.
+struct Model {
+  TinyModel model;
+  Choice choice;
+  std::int64_t batch_max = 1;
+  bool hidden = false;
+};
+
+/// Models with recurrent state, files of the reference data.
+constexpr std::array kRecurrent{"families/qwen35-q4_0.gguf", "families/mamba-f16.gguf", "families/mamba2-q4_0.gguf",
+                                "families/rwkv7-q4_0.gguf"};
+
 /// The models, made once, because quantising their weights takes longer than planning. A kernel that the first two
-/// share is compiled once.
-const std::deque<TinyModel>& models() {
-  static const std::deque<TinyModel> kModels = [] {
+/// share is compiled once. Files of the reference data are left out where it is absent.
+const std::deque<Model>& models() {
+  static const std::deque<Model> kModels = [] {
     TinyShape shape{.dtype = DType::kQ8_0,
                     .layers = 1,
                     .width = 256,
@@ -47,29 +76,31 @@ const std::deque<TinyModel>& models() {
     shape.types = {{"ffn_gate", DType::kQ4_K},     {"ffn_up", DType::kQ4_K},        {"ffn_down", DType::kQ4_0},
                    {"attn_output", DType::kBF16},  {"ffn_gate_exps", DType::kQ4_0}, {"ffn_up_exps", DType::kQ4_0},
                    {"ffn_down_exps", DType::kQ4_0}};
-    std::deque<TinyModel> all;
-    all.emplace_back(shape);
+    std::deque<Model> all;
+    all.emplace_back(TinyModel(shape),
+                     Choice{{""}, {"attention", "sample", "matmul_q8_0"}, {"attention", "matmul"}, {""}}, 2);
     shape.experts = 8;
     shape.experts_used = 2;
-    all.emplace_back(shape);
-    for (const char* name : {"gpt_oss", "gemma2"}) all.emplace_back(FileImage{family_gguf(family_model(name))});
+    all.emplace_back(
+        TinyModel(shape),
+        Choice{{"expert", "route", "sum_experts", "matmul_f32"}, {}, {}, {"expert", "route", "sum_experts"}});
+    const auto family = [&](const char* name, Choice choice, bool hidden = false) {
+      all.emplace_back(TinyModel(FileImage{family_gguf(family_model(name))}), std::move(choice), 1, hidden);
+    };
+    for (const char* name : {"gpt_oss", "gemma2"}) family(name, {{""}, {}, {}, {"attention"}});
+    const Choice rest{{"batched", "delta_rule", "gaussian", "latent", "layer_norm", "match_rms", "rms_norm", "rwkv7",
+                       "selective_scan", "short_conv", "store_kv"},
+                      {},
+                      {},
+                      {"delta_rule", "latent", "rwkv7", "selective_scan", "self_attention", "short_conv"}};
+    for (const char* name : {"gemma3n", "mistral4"}) family(name, rest);
+    family("gemma_embedding", rest, true);
+    for (const char* name : kRecurrent)
+      if (auto bytes = reference_bytes(name); !bytes.empty())
+        all.emplace_back(TinyModel(FileImage{std::move(bytes)}), rest);
     return all;
   }();
   return kModels;
-}
-
-using Stems = std::vector<std::string_view>;
-/// Selects kernels of a model's variants by the start of their names; "" selects all. Kernels similar to those of
-/// another variant or model are left out, as are prefill variants between the shortest and the longest.
-struct Choice {
-  Stems decode, batch, short_prompt, long_prompt;
-};
-const Choice& choice_of(std::size_t model) {
-  static const Choice kDense{{""}, {"attention", "sample", "matmul_q8_0"}, {"attention", "matmul"}, {""}};
-  static const Choice kExperts{
-      {"expert", "route", "sum_experts", "matmul_f32"}, {}, {}, {"expert", "route", "sum_experts"}};
-  static const Choice kFamilies{{""}, {}, {}, {"attention"}};
-  return model == 0 ? kDense : model == 1 ? kExperts : kFamilies;
 }
 
 std::set<std::string> entries_of(const plan::ProgramT& program, const Choice& choice) {
@@ -96,7 +127,8 @@ std::set<std::string> entries_of(const plan::ProgramT& program, const Choice& ch
 /// Kernels with the same key are compiled once. Kernels that differ only in their numbers of columns or tokens share a
 /// key, if their code is short or, for sampling, equal but for those numbers.
 std::string kind_of(const std::string& entry) {
-  constexpr std::array kAlike{"embed", "gather", "repack", "rope_table", "rows", "sample", "sum_experts"};
+  constexpr std::array kAlike{"arrange",  "batched",    "embed", "gather", "layer_norm", "match_rms", "repack",
+                              "rms_norm", "rope_table", "rows",  "sample", "short_conv", "store_kv",  "sum_experts"};
   if (std::ranges::none_of(kAlike, [&](const char* stem) { return entry.starts_with(stem); })) return entry;
   std::string kind;
   for (const auto part : std::views::split(entry.substr(0, entry.rfind('_')), '_')) {
@@ -114,24 +146,31 @@ std::vector<codegen::KernelSource> plan_kernels(const codegen::GpuTarget& target
   std::vector<codegen::KernelSource> all;
   std::set<std::string> seen;
   for (std::size_t i = 0; i < models().size(); ++i) {
-    const TinyModel& model = models()[i];
+    const auto& [model, choice, batch_max, hidden] = models()[i];
     Recorder recorder;
     codegen::CompileOptions options;
     options.context = 1024;
-    options.batch_max = i == 0 ? 2 : 1;
+    options.batch_max = batch_max;
+    options.hidden = hidden;
     options.kernels = &recorder;
     const auto program =
         codegen::compile_program(model.portable().graph, model.file(), std::string(target.name), options);
-    for (const std::string& entry : entries_of(*program, choice_of(i)))
+    for (const std::string& entry : entries_of(*program, choice))
       if (seen.insert(kind_of(entry)).second) all.push_back({entry, recorder.texts.at(entry)});
   }
   return all;
+}
+
+bool has_recurrent_models() {
+  return std::ranges::all_of(kRecurrent, [](const char* name) { return !reference_bytes(name).empty(); });
 }
 
 std::vector<std::string> kernel_classes(const codegen::GpuTarget& target) {
   std::vector<std::string> names{"matmul_q8_0_", "matmul_q4_0_", "matmul_q4_k_", "matmul_bf16_", "experts_",
                                  "attention_4",  "embed_",       "gather_",      "route_",       "rope_table_",
                                  "sample_scan_", "sample_draw_", "repack_q4_k_", "repack_q8_0_"};
+  names.insert(names.end(), {"latent_attention_", "self_attention_", "batched_", "layer_norm_", "match_rms_"});
+  if (has_recurrent_models()) names.insert(names.end(), {"delta_rule_", "selective_scan_", "rwkv7_", "short_conv_"});
   if (target.matrix != codegen::MatrixKind::kNone)
     names.insert(names.end(), {"tiles_q8_0_", "tiles_q4_k_", "tiles_bf16_", "expert_tiles_", "attention_tiles_"});
   return names;

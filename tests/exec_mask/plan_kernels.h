@@ -9,9 +9,13 @@
 
 namespace forge::tests {
 
-/// The kernels of a dense model with weights of several types, of a mixture of experts, and of models like gpt-oss and
-/// Gemma 2: decode and prefill, batches, sampling, repacking. Each is listed once.
+/// The kernels of a dense model with weights of several types, of a mixture of experts, of models like gpt-oss and
+/// Gemma 2, and those that only other families have: decode and prefill, batches, sampling, repacking. Each is listed
+/// once. Models with recurrent state are files of the reference data; where it is absent, they are left out.
 [[nodiscard]] std::vector<codegen::KernelSource> plan_kernels(const codegen::GpuTarget& target);
+
+/// True if the models with recurrent state are there.
+[[nodiscard]] bool has_recurrent_models();
 
 /// Name prefixes of the kernel classes that must be present.
 [[nodiscard]] std::vector<std::string> kernel_classes(const codegen::GpuTarget& target);

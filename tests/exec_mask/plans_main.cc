@@ -162,6 +162,10 @@ void print(const Case& job) {
 int run(const std::filesystem::path& helper, std::string_view targets) {
   int skipped = 0;
   auto cases = cases_of(targets, skipped);
+  if (!has_recurrent_models()) {
+    ++skipped;
+    fmt::print("skipped: kernels of recurrent state: reference data is absent\n");
+  }
   const TempDir own;
   const char* cache = std::getenv("FORGE_CACHE_DIR");  // NOLINT(concurrency-mt-unsafe): no thread writes it
   const std::filesystem::path kept = cache != nullptr ? std::filesystem::path(cache) : own.path();
