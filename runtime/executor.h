@@ -81,8 +81,10 @@ struct DecodeStart {
   std::size_t table_stride = 0;
   std::int64_t steps_max = 0;              ///< most steps that will be submitted
   std::span<const BlockCopy> copies = {};  ///< as StepBatch::copies; done before the first step
-  /// [B], as in StepBatch, of the first step; later steps read and write slots state_write.
+  /// [B], as in StepBatch, of the first step. Each later step reads the slot that the step before it wrote, and writes
+  /// the one that it read. The slots of a sequence are its own.
   std::span<const std::int32_t> state_read = {}, state_write = {};
+  std::uint64_t draws = 0;  ///< random draws made since `samplers` were, by steps that sampled on the device
 };
 
 /// Value that a device returns instead of a token when all logits of a row are NaN or -infinity.

@@ -32,6 +32,7 @@ Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int
   state_write_.resize(sequences);
   invariant(!has_state() || executor.state_slots() >= sequences, "TOOL-009", "every sequence has a state slot");
   samplers_.resize(sequences);
+  next_ids_.reserve(sequences);
   keep_at_.resize(sequences);
   ids_.resize(sequences);
   copies_.reserve(sequences * (1 + executor.kv_windows().size()));
@@ -92,7 +93,9 @@ void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row
   bool room = false;
   if (row == 0) copies_.clear();
   if (ahead) {
+    const auto from = kv.tokens();
     room = kv.append_ring(tokens);
+    in_flight_max_ = std::min(in_flight_max_, kv.run_ahead(from));
   } else {
     const auto grown = kv.append(tokens);
     room = grown.ok;
@@ -173,28 +176,32 @@ std::span<const float> Sequences::prefill(std::size_t sequence, std::span<const 
   return last;
 }
 
-std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
+/// Makes room for one token of each sequence and returns the step that feeds them; valid until the next one.
+runtime::StepBatch Sequences::decode_batch(std::span<const std::int32_t> ids) {
   for (std::size_t s = 0; s < ids.size(); ++s) {
     positions_[s] = static_cast<std::int32_t>(length(s));
     sequence_[s] = rows_[s] = static_cast<std::int32_t>(s);
     extend(s, 1, s, ids.size());
-    take_ids(s, ids.subspan(s, 1));
   }
-  return executor_.forward({.ids = ids,
-                            .positions = std::span(positions_).first(ids.size()),
-                            .sequence = std::span(sequence_).first(ids.size()),
-                            .rows = std::span(rows_).first(ids.size()),
-                            .kv_length = std::span(kv_length_).first(ids.size()),
-                            .block_table = tables(ids.size()),
-                            .table_stride = table_stride_,
-                            .copies = copies_,
-                            .state_read = slots(state_read_, ids.size()),
-                            .state_write = slots(state_write_, ids.size())});
+  return {.ids = ids,
+          .positions = std::span(positions_).first(ids.size()),
+          .sequence = std::span(sequence_).first(ids.size()),
+          .rows = std::span(rows_).first(ids.size()),
+          .kv_length = std::span(kv_length_).first(ids.size()),
+          .block_table = tables(ids.size()),
+          .table_stride = table_stride_,
+          .copies = copies_,
+          .state_read = slots(state_read_, ids.size()),
+          .state_write = slots(state_write_, ids.size())};
+}
+
+std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
+  for (std::size_t s = 0; s < ids.size(); ++s) take_ids(s, ids.subspan(s, 1));
+  return executor_.forward(decode_batch(ids));
 }
 
 bool Sequences::can_sample(std::size_t sequences, const runtime::SamplerParams& params) const {
-  // Recurrent state cannot go back by the steps that a loop in flight has run ahead (KvSequence::append_ring).
-  const auto* loop = has_state() ? nullptr : executor_.decode_loop();
+  const auto* loop = executor_.decode_loop();
   return loop != nullptr && sequences <= loop->sequences_max() && loop->can_sample(params);
 }
 
@@ -203,12 +210,27 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
   loop_ = executor_.decode_loop();
   loop_sequences_ = ids.size();
   loop_steps_ = steps;
-  submitted_ = taken_ = 0;
+  submitted_ = taken_ = alone_ = 0;
   if (steps == 0) return;
+  next_ids_.assign(ids.begin(), ids.end());
+  bool ready = true;
   for (std::size_t s = 0; s < ids.size(); ++s) {
     samplers_[s] = &samplers[s];
+    ready = ready && sequences_[s].can_run_ahead();
+  }
+  if (ready)
+    start_loop();
+  else
+    alone_ = 1;
+}
+
+/// The device runs ahead of the host, so all blocks that the loop can reach are allocated now; end() trims.
+void Sequences::start_loop() {
+  const std::span<const std::int32_t> ids = next_ids_;
+  const auto steps = loop_steps_ - alone_;
+  in_flight_max_ = SIZE_MAX;
+  for (std::size_t s = 0; s < ids.size(); ++s) {
     positions_[s] = static_cast<std::int32_t>(length(s));
-    // The device runs ahead of the host, so all blocks that the loop can reach are allocated now; end() trims.
     extend(s, static_cast<std::size_t>(steps), s, ids.size(), true);
   }
   loop_->start({.ids = ids,
@@ -216,20 +238,35 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
                 .samplers = std::span(samplers_).first(ids.size()),
                 .block_table = tables(ids.size()),
                 .table_stride = table_stride_,
-                .steps_max = steps});
+                .steps_max = steps,
+                .state_read = slots(state_read_, ids.size()),
+                .state_write = slots(state_write_, ids.size()),
+                .draws = static_cast<std::uint64_t>(alone_)});
 }
 
 std::span<const std::int32_t> Sequences::next() {
   invariant(loop_ != nullptr && taken_ < loop_steps_, "TOOL-004", "no more steps than begin() announced");
-  for (; submitted_ < loop_steps_ && loop_->in_flight() < loop_->in_flight_max(); ++submitted_) loop_->submit();
+  for (std::size_t s = 0; s < loop_sequences_; ++s) take_ids(s, std::span(next_ids_).subspan(s, 1));
+  std::span<const std::int32_t> tokens;
+  if (taken_ < alone_) {
+    const auto batch = decode_batch(next_ids_);
+    tokens = loop_->forward_and_sample(batch, std::span(samplers_).first(loop_sequences_)).tokens;
+  } else {
+    if (taken_ == 1 && alone_ == 1) start_loop();
+    const auto most = std::min(loop_->in_flight_max(), in_flight_max_);
+    for (; alone_ + submitted_ < loop_steps_ && loop_->in_flight() < most; ++submitted_) loop_->submit();
+    tokens = loop_->take();
+  }
+  std::ranges::copy(tokens, next_ids_.begin());
   ++taken_;
-  return loop_->take();
+  return tokens;
 }
 
 void Sequences::end() {
   if (loop_ == nullptr) return;
-  if (loop_steps_ > 0) loop_->stop();
-  for (std::size_t s = 0; s < loop_sequences_ && loop_steps_ > 0; ++s) {
+  const bool started = taken_ > alone_ || (loop_steps_ > 0 && alone_ == 0);
+  if (started) loop_->stop();
+  for (std::size_t s = 0; s < loop_sequences_ && started; ++s) {
     const auto fed = length(s) - loop_steps_ + taken_;
     invariant(trim(s, fed) == fed, "TOOL-006", "the KV cache after a decode loop still has what the next token sees");
   }

@@ -60,7 +60,7 @@ class Sequences {
 
   /// True if the device can sample that many sequences with these parameters.
   [[nodiscard]] bool can_sample(std::size_t sequences, const runtime::SamplerParams& params) const;
-  /// Starts a decode loop on the device for at most `steps` steps. ids[s] is the first token to feed to sequence s; it
+  /// Starts generating on the device, at most `steps` steps. ids[s] is the first token to feed to sequence s; it
   /// was sampled with samplers[s] from the prefill's logits. Precondition: can_sample; the steps fit into the context.
   void begin(std::span<const std::int32_t> ids, std::span<const runtime::Sampler> samplers, std::int64_t steps);
   /// Waits for the next step and returns the tokens it sampled: [ids.size()], valid until the next call. The device
@@ -82,6 +82,8 @@ class Sequences {
   /// of the `rows` sequences of the step. `ahead`: for all steps of a decode loop at once.
   void extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead = false);
   void take_ids(std::size_t sequence, std::span<const std::int32_t> ids);
+  [[nodiscard]] runtime::StepBatch decode_batch(std::span<const std::int32_t> ids);
+  void start_loop();
   [[nodiscard]] std::span<const std::int32_t> tables(std::size_t rows) const;
   [[nodiscard]] bool has_state() const { return executor_.state_slots() > 0; }
   /// The first `rows` slots, or none if the model has no recurrent state.
@@ -102,7 +104,10 @@ class Sequences {
   std::vector<const runtime::Sampler*> samplers_;
   runtime::DecodeLoop* loop_ = nullptr;  ///< set between begin() and end()
   std::size_t loop_sequences_ = 0;
-  std::int64_t loop_steps_ = 0, submitted_ = 0, taken_ = 0;
+  std::int64_t loop_steps_ = 0, submitted_ = 0, taken_ = 0;  ///< steps announced, submitted to the loop, returned
+  std::int64_t alone_ = 0;              ///< 1 if the first of these steps ran before the loop, else 0
+  std::size_t in_flight_max_ = 0;       ///< for the sake of recurrent state (KvSequence::run_ahead)
+  std::vector<std::int32_t> next_ids_;  ///< what each sequence's next step feeds
 };
 
 }  // namespace forge::session

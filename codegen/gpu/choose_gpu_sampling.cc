@@ -56,7 +56,7 @@ std::vector<passes::Choice> GpuChooser::sampling(std::int64_t vocab) {
                         input(GpuInput::kCounts),
                         counters(1),
                         input(GpuInput::kSampled)};
-  // The next step continues the states that this one wrote.
+  // The next step continues the states that this one wrote, and writes the slots that this one read.
   if (std::ranges::any_of(graph_.topological_order(),
                           [&](ir::NodeId node) { return graph_.op(node) == ir::Op::kRecurrentState; })) {
     draw.config.flag("kStates", true);

@@ -129,8 +129,8 @@ struct SampleDrawArgs {
 };
 template <>
 struct SampleDrawArgs<true> : SampleDrawArgs<false> {
-  i32* state_read;         ///< [rows], input of the next step: the slot that this one wrote
-  const i32* state_write;  ///< [rows]
+  // [rows], inputs of the next step: it reads the slot that this one wrote, and writes the one that this one read.
+  i32 *state_read, *state_write;
 };
 /// C::kStates, or false if C has no such member.
 template <class C>
@@ -343,7 +343,11 @@ struct SampleDraw {
         args.ids[row] = token < 0 ? 0 : token;
         args.positions[row] = position + 1;
         args.kv_length[row] = length + 1;
-        if constexpr (draws_states<C>()) args.state_read[row] = load(args.state_write + row);
+        if constexpr (draws_states<C>()) {
+          const i32 read = load(args.state_read + row);
+          args.state_read[row] = load(args.state_write + row);
+          args.state_write[row] = read;
+        }
         if (temperature > 0) args.sampling[row].draws = load(&args.sampling[row].draws) + 1;
       }
     }

@@ -30,7 +30,9 @@ void EngineCore::start_loop(const StepPlan& plan) {
                   .block_table = batch.block_table,
                   .table_stride = batch.table_stride,
                   .steps_max = static_cast<std::int64_t>(ahead_.steps),
-                  .copies = batch.copies});
+                  .copies = batch.copies,
+                  .state_read = batch.state_read,
+                  .state_write = batch.state_write});
 }
 
 /// Keeps the device busy with up to in_flight_max steps and processes the tokens of the oldest one, while the later
@@ -41,8 +43,9 @@ bool EngineCore::step_ahead() {
     if (ahead_.submitted == 0) start_loop(*ahead_.plan);
     // At least one step must be in flight, even when the loop is ending: the scheduler has planned or advanced to it
     // and waits for its tokens.
+    const auto most = std::min(device_->in_flight_max(), scheduler_.in_flight_max());
     while (device_->in_flight() == 0 ||
-           (!ahead_.ending && ahead_.submitted < ahead_.steps && device_->in_flight() < device_->in_flight_max())) {
+           (!ahead_.ending && ahead_.submitted < ahead_.steps && device_->in_flight() < most)) {
       device_->submit();
       ++ahead_.submitted;
     }

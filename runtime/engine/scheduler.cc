@@ -135,10 +135,15 @@ bool Scheduler::cancel(RequestId request) {
 
 void Scheduler::finish(SequenceKey key) {
   // During reserved steps nothing is published until settle(), which this sequence will not see: publish its blocks
-  // now. The recurrent state at its end is where a conversation goes on.
+  // now. The recurrent state at its end is where a conversation goes on; trim gets it out of the loop.
   Job* job = find(key);
   if (job != nullptr && job->kv && limits_.reuse_prefixes) {
-    if (reserved_) job->kv->publish(std::span(job->ids).first(job->fed()));
+    const auto fed = job->fed();
+    if (reserved_ && pool_.states() != nullptr) {
+      job->kv->trim(fed);
+      job->reserved = 0;
+    }
+    if (reserved_) job->kv->publish(std::span(job->ids).first(fed));
     if (!in_flight_ && !job->hidden()) keep_state(*job);
   }
   for (auto* jobs : {&running_, &waiting_}) std::erase_if(*jobs, [&](const auto& job) { return job->key == key; });

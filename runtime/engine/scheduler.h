@@ -158,6 +158,8 @@ class Scheduler {
   /// Call after plan(). Returns how many steps, including the planned one, may follow each other: at most `steps`; 1
   /// means that nothing was reserved and complete() works as usual. No sequence is admitted until settle().
   std::size_t reserve(std::size_t steps);
+  /// Reserved steps: how many the device may have in flight at once (KvSequence::run_ahead).
+  [[nodiscard]] std::size_t in_flight_max() const { return in_flight_max_; }
   /// Begins the next reserved step after complete(). Sequences that have ended are no longer part of it.
   void advance();
   /// Ends the reserved steps (instead of advance) and gives back KV blocks that were not used.
@@ -212,6 +214,7 @@ class Scheduler {
   [[nodiscard]] bool keeps_states() const;
   [[nodiscard]] std::size_t snapshot_at(std::size_t tokens) const;
   [[nodiscard]] std::size_t next_snapshot(const Job& job) const;
+  [[nodiscard]] bool is_snapshot(const Job& job, std::size_t fed) const;
   void set_snapshots(Job& job) const;
   void keep_at_snapshot(Job& job);
   void keep_state(Job& job);
@@ -226,6 +229,7 @@ class Scheduler {
   Jobs running_, waiting_;  ///< in order of rank
   RequestId last_request_ = 0;
   bool in_flight_ = false, reserved_ = false;
+  std::size_t in_flight_max_ = SIZE_MAX;
   StepPlan step_;
   std::vector<StepOutput> outputs_;
   std::vector<SequenceKey> aborted_;

@@ -38,13 +38,16 @@ std::size_t Scheduler::next_snapshot(const Job& job) const {
   return next;
 }
 
+/// True if a snapshot is to be kept behind the first `fed` tokens.
+bool Scheduler::is_snapshot(const Job& job, std::size_t fed) const {
+  const bool regular = limits_.state_interval > 0 && fed % limits_.state_interval == 0;
+  return fed == job.wanted ||
+         (!job.hidden() && (regular || fed == job.turn_end || fed == job.branch || fed == job.prompt_end));
+}
+
 /// Call after a step.
 void Scheduler::keep_at_snapshot(Job& job) {
-  const std::size_t fed = job.fed();
-  const bool regular = limits_.state_interval > 0 && fed % limits_.state_interval == 0;
-  if (fed == job.wanted ||
-      (!job.hidden() && (regular || fed == job.turn_end || fed == job.branch || fed == job.prompt_end)))
-    keep_state(job);
+  if (is_snapshot(job, job.fed())) keep_state(job);
 }
 
 void Scheduler::keep_state(Job& job) {

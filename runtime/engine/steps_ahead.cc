@@ -12,11 +12,17 @@ namespace forge::engine {
 std::size_t Scheduler::reserve(std::size_t steps) {
   invariant(in_flight_ && !reserved_, "SCHED-015", "a step was planned before others are reserved behind it");
   if (step_.hidden || step_.parts.size() != running_.size()) return 1;
-  if (pool_.states() != nullptr) return 1;  // a step ahead would overwrite the state that a shorter answer ends with
+  const bool states = pool_.states() != nullptr;
+  if (states && !pool_.limits().windows.empty()) return 1;
   for (const auto& part : step_.parts) {
     if (part.ids.size() != 1 || part.rows != 1 || part.samples != 1) return 1;
     const Job& job = *find(part.key);
     steps = std::min(steps, job.tokens_max - job.ids.size());
+    if (!states) continue;
+    // The loop ends where a snapshot is kept, and starts with the planned step, behind which none may be kept.
+    const bool in_place = job.kv->can_run_ahead() && job.kv->state_read() == job.kv->state_write();
+    if (!in_place || is_snapshot(job, job.fed())) return 1;
+    if (const auto next = next_snapshot(job); next != SIZE_MAX) steps = std::min(steps, next - job.fed() + 1);
   }
   const auto takes = [&](std::size_t more) {
     std::size_t blocks = 0;
@@ -41,6 +47,9 @@ std::size_t Scheduler::reserve(std::size_t steps) {
   }
   steps = std::max<std::size_t>(steps, 1);
   reserved_ = steps > 1;
+  in_flight_max_ = SIZE_MAX;
+  for (const auto& job : running_)
+    if (reserved_) in_flight_max_ = std::min(in_flight_max_, job->kv->run_ahead(job->fed() - 1));
   return steps;
 }
 
@@ -66,6 +75,7 @@ void Scheduler::settle() {
     invariant(job->kv->trim(fed) == fed, "SCHED-018", "settling gives back the reserved positions and nothing else");
     if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(fed));
     job->kv->release_outside_window();
+    keep_at_snapshot(*job);
   }
 }
 

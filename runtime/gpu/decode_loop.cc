@@ -30,8 +30,10 @@ bool GpuExecutor::can_sample(const SamplerParams& params) const {
   return !penalties && params.logit_bias.empty() && (params.temperature == 0 || params.typical_p >= 1);
 }
 
-/// Fills the sampling parameters of each row. Rows without a sampler are sampled greedily and the result is ignored.
-void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers) {
+/// Fills the sampling parameters of each row. draws: made since the samplers counted theirs. Rows without a sampler are
+/// sampled greedily and the result is ignored.
+void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers,
+                                 std::uint64_t draws) {
   auto* rows = mirror<gpu::SamplingRow>(variant.io.sampling);
   for (std::size_t s = 0; s < samplers.size(); ++s) {
     if (samplers[s] == nullptr) {
@@ -40,7 +42,8 @@ void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Samp
     }
     const auto& sampler = *samplers[s];
     const auto& params = sampler.params();
-    invariant(can_sample(params) && sampler.draws() <= std::numeric_limits<std::uint32_t>::max(), "RT-012",
+    const auto made = sampler.draws() + draws;
+    invariant(can_sample(params) && made <= std::numeric_limits<std::uint32_t>::max(), "RT-012",
               "the device supports the sampling parameters");
     rows[s] = {.temperature = params.temperature,
                .top_p = params.top_p,
@@ -48,7 +51,7 @@ void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Samp
                .top_k = params.top_k,
                .seed_low = static_cast<std::uint32_t>(params.seed),
                .seed_high = static_cast<std::uint32_t>(params.seed >> 32),
-               .draws = static_cast<std::uint32_t>(sampler.draws()),
+               .draws = static_cast<std::uint32_t>(made),
                .reserved = 0};
   }
 }
@@ -84,7 +87,7 @@ void GpuExecutor::start(const DecodeStart& start) {
                          .state_write = start.state_write});
   auto* lengths = mirror<std::int32_t>(variant.io.kv_length);
   for (std::size_t s = 0; s < sequences; ++s) lengths[s] = start.positions[s] + 1;
-  write_sampling(variant, start.samplers);
+  write_sampling(variant, start.samplers, start.draws);
   upload_inputs(variant, sequences);
   copy_blocks(start.copies);
   loop_ = {.variant = &variant, .sequences = sequences, .steps_max = static_cast<std::uint64_t>(start.steps_max)};

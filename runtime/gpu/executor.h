@@ -90,7 +90,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   }
   void write_inputs(const GpuVariant& variant, const StepBatch& batch);
   void upload_inputs(const GpuVariant& variant, std::size_t sequences);
-  void write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers);
+  void write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers, std::uint64_t draws = 0);
   void copy_blocks(std::span<const BlockCopy> copies);
   void launch_forward(const GpuVariant& variant);
   void launch_sample(const GpuVariant& variant);

@@ -85,12 +85,12 @@ AppendResult KvSequence::append(std::size_t tokens) {
 bool KvSequence::append_ring(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   if (tokens > pool_->limits_.tokens_max - slot.tokens || blocks_to_append(tokens) > pool_->blocks_free()) return false;
-  invariant(!pool_->states_, "KV-051", "no decode loop on the device runs with recurrent state");
   const std::size_t after = slot.tokens + tokens;
   for (const auto& window : pool_->windows_)
     if (window.blocks_to_append_ring(slot_, after) > window.blocks_free()) return false;
   invariant(!pool_->must_copy(slot, slot_, tokens), "KV-014", "a decode loop's sequence shares no block");
   for (auto& window : pool_->windows_) window.append_ring(slot_, after);
+  if (pool_->states_) pool_->states_->append(slot_);
   slot.tokens = after;
   for (const std::size_t blocks = pool_->blocks_for(after); slot.blocks < blocks; ++slot.blocks)
     pool_->table(slot_)[slot.blocks] = pool_->take();
@@ -108,7 +108,12 @@ std::size_t KvSequence::trim(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   // Equal lengths do not return here: that ends a ring which was used up to its last position.
   if (tokens > slot.tokens) return slot.tokens;
-  if (pool_->states_ && tokens < slot.tokens) {
+  bool exact = false;  // the loop that ends here left the state after `tokens` tokens
+  if (const auto from = std::exchange(slot.loop_from, std::nullopt)) {
+    exact = tokens >= *from;
+    pool_->states_->end_loop(slot_, exact ? tokens - *from : 0);
+  }
+  if (pool_->states_ && tokens < slot.tokens && !exact) {
     const auto snapshot = fall_back(tokens);
     pool_->states_->restore(slot_, snapshot);
   }

@@ -94,6 +94,13 @@ class KvSequence {
   /// Slots of recurrent state for the step after append: what it reads (-1: zeros) and writes. -1 without such state.
   [[nodiscard]] std::int32_t state_read() const;
   [[nodiscard]] std::int32_t state_write() const;
+  /// True if a decode loop on the device may start: its first step writes the recurrent state in place and copies no
+  /// block. After a snapshot, one step outside of a loop makes it so.
+  [[nodiscard]] bool can_run_ahead() const;
+  /// Recurrent state: a decode loop starts, whose first step follows the first `from` tokens. Call after the append of
+  /// its steps and before state_write; trim ends the loop. Returns how many steps may be in flight at once, so that the
+  /// state at the end that trim is told is still there: any number (SIZE_MAX) without recurrent state.
+  std::size_t run_ahead(std::size_t from);
   /// append for a decode loop on the device, during which the host cannot give back blocks that leave the window:
   /// window groups reuse a ring of blocks instead (kv_window.h). Ended by trim. Precondition: the sequence shares no
   /// block.
@@ -200,6 +207,7 @@ class KvBlockPool {
     std::size_t published = 0;  ///< number of leading blocks that are in the prefix index
     std::uint64_t extra_hash = 0;
     bool open = false;
+    std::optional<std::size_t> loop_from;  ///< recurrent state: tokens before the decode loop that runs
   };
 
   std::int32_t take();

@@ -14,7 +14,22 @@ std::int32_t KvSequence::state_read() const {
 }
 
 std::int32_t KvSequence::state_write() const {
-  return pool_->states_ ? pool_->states_->current(slot_) : StateSlots::kNone;
+  return pool_->states_ ? pool_->states_->written(slot_) : StateSlots::kNone;
+}
+
+bool KvSequence::can_run_ahead() const {
+  if (!pool_->states_) return true;
+  const auto& slot = pool_->slots_[slot_];
+  return pool_->states_->in_place(slot_) && !pool_->must_copy(slot, slot_, 1) &&
+         !pool_->must_copy_for_snapshot(slot, slot_, 1);
+}
+
+std::size_t KvSequence::run_ahead(std::size_t from) {
+  if (!pool_->states_) return SIZE_MAX;
+  pool_->slots_[slot_].loop_from = from;
+  const std::size_t most = pool_->states_->begin_loop(slot_) ? 2 : 1;
+  pool_->free_released();  // the second slot may have held a snapshot
+  return most;
 }
 
 bool KvSequence::keep_state(std::span<const std::int32_t> ids) {

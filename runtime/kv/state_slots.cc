@@ -64,12 +64,36 @@ void StateSlots::append(std::uint32_t sequence) {
   s.current = take();
 }
 
+bool StateSlots::in_place(std::uint32_t sequence) const {
+  const auto& s = sequences_[sequence];
+  return alone(s.current) && slots_[at(s.current)].stamp == 0;
+}
+
+/// Of the snapshots that wait for a prompt, the last one is not given up.
+bool StateSlots::begin_loop(std::uint32_t sequence) {
+  auto& s = sequences_[sequence];
+  invariant(in_place(sequence) && s.read == s.current && s.other == kNone, "KV-051",
+            "a decode loop starts with a step that writes the state in place");
+  if (slots_free() < 2 && free_.empty()) return false;
+  s.other = take();
+  return true;
+}
+
+void StateSlots::end_loop(std::uint32_t sequence, std::size_t steps) {
+  auto& s = sequences_[sequence];
+  if (s.other == kNone) return;
+  if (steps % 2 == 1) std::swap(s.current, s.other);
+  s.read = s.current;
+  drop(std::exchange(s.other, kNone));
+}
+
 void StateSlots::release_read(std::uint32_t sequence) noexcept {
   if (const auto held = std::exchange(sequences_[sequence].held, kNone); held != kNone) drop(held);
 }
 
 void StateSlots::close(std::uint32_t sequence) noexcept {
   release_read(sequence);
+  end_loop(sequence, 0);
   if (const auto current = sequences_[sequence].current; current != kNone) drop(current);
   sequences_[sequence] = {};
 }
@@ -263,10 +287,11 @@ void StateSlots::audit(const KvPrefixIndex& index, std::span<const bool> is_open
   };
   for (std::uint32_t i = 0; i < sequences_.size(); ++i) {
     const auto& s = sequences_[i];
-    invariant(is_open[i] || (s.current == kNone && s.held == kNone), "KV-044",
+    invariant(is_open[i] || (s.current == kNone && s.held == kNone && s.other == kNone), "KV-044",
               "a sequence that is not open has no recurrent state");
     count(s.current);
     count(s.held);
+    count(s.other);
   }
   for (const auto slot : held_outside) count(slot);
   invariant(double_releases_ == 0, "KV-043", "a slot of recurrent state is not released twice");

@@ -25,6 +25,9 @@
 // There are at least as many slots as sequences, so some sequence can always go on: one whose state nobody else needs
 // writes in place, giving up its own snapshot if no other slot is free.
 //
+// A decode loop on the device runs one step ahead of the tokens that the host has seen. Its steps write two slots in
+// turn (begin_loop), so that the state after the last token that counts is there when the loop ends.
+//
 // Speculative decoding can build on this: after keep(), a step of draft tokens leaves the snapshot as it is, and
 // KvSequence::trim goes back to it. Kernels that keep the state after each of a step's last k tokens would write k
 // slots in place of one; append() is where these are taken.
@@ -83,6 +86,11 @@ class StateSlots {
 
   /// Slots of the last append: what the sequence's step reads (kNone: zeros) and writes.
   [[nodiscard]] std::int32_t read(std::uint32_t sequence) const { return sequences_[sequence].read; }
+  [[nodiscard]] std::int32_t written(std::uint32_t sequence) const {
+    const auto& s = sequences_[sequence];
+    return s.other == kNone ? s.current : s.other;
+  }
+  /// The slot of the sequence's state.
   [[nodiscard]] std::int32_t current(std::uint32_t sequence) const { return sequences_[sequence].current; }
 
   /// True if append can choose a slot to write.
@@ -90,6 +98,13 @@ class StateSlots {
   /// Chooses the slot that the sequence's next step writes. What it reads keeps a reference until release_read, so that
   /// no other sequence of the step writes it. Precondition: can_append.
   void append(std::uint32_t sequence);
+  /// True if nothing else needs the slot of the sequence's state: append would write in place.
+  [[nodiscard]] bool in_place(std::uint32_t sequence) const;
+  /// The sequence's steps write another slot and its current one in turn from now on, the other one first. Returns
+  /// false if there is none to spare, which leaves it in place. Call after an append in place.
+  bool begin_loop(std::uint32_t sequence);
+  /// Continues with the state after `steps` steps of the loop; at most one more has run. Does nothing without a loop.
+  void end_loop(std::uint32_t sequence, std::size_t steps);
   /// The step is done.
   void release_read(std::uint32_t sequence) noexcept;
   void close(std::uint32_t sequence) noexcept;
@@ -156,6 +171,7 @@ class StateSlots {
   struct Sequence {
     std::int32_t current = kNone, read = kNone;
     std::int32_t held = kNone;   ///< the slot that is read, where it is not the current one; has a reference
+    std::int32_t other = kNone;  ///< in a decode loop: the second slot; has a reference
     std::size_t remembered = 0;  ///< entries in use
   };
   [[nodiscard]] static std::size_t at(std::int32_t number) { return static_cast<std::size_t>(number); }

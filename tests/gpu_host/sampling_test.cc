@@ -15,17 +15,18 @@ namespace {
 
 constexpr int kScanBlocks = 3, kScanWaves = 2, kDrawWaves = 4;
 
-/// The two sampling kernels for a vocabulary size and a number of rows.
+/// The two sampling kernels for a vocabulary size and a number of rows. `states`: of a model with recurrent state.
 class Sampling {
  public:
-  Sampling(int vocab, int rows, int wave) : vocab_(vocab), rows_(rows) {
+  Sampling(int vocab, int rows, int wave, bool states = false) : vocab_(vocab), rows_(rows), states_(states) {
     const auto text_of = [&](const char* kernel, int blocks, int waves) {
       codegen::KernelText text{.header = "kernels/gpu/sampling.h", .kernel = kernel, .defaults = {}, .before = {}};
       text.config.number("kVocab", vocab)
           .number("kRows", rows)
           .number("kScanBlocks", kScanBlocks)
           .number("kScanWaves", kScanWaves)
-          .number("kDrawWaves", kDrawWaves);
+          .number("kDrawWaves", kDrawWaves)
+          .flag("kStates", states);
       text.blocks = blocks;
       text.threads = waves * wave;
       return WaveText{wave, std::move(text)};
@@ -44,9 +45,14 @@ class Sampling {
     const KernelArgs scan({logits.data(), counts.data(), values.data(), indices.data()});
     const KernelArgs draw({logits.data(), values.data(), indices.data(), sampling.data(), ids.data(), positions.data(),
                            lengths.data(), counts.data(), counter.data(), sampled.data()});
+    const KernelArgs draw_states({logits.data(), values.data(), indices.data(), sampling.data(), ids.data(),
+                                  positions.data(), lengths.data(), counts.data(), counter.data(), sampled.data(),
+                                  state_read.data(), state_write.data()});
     run_kernel(scan_, {.order = order}, scan.data(), scan.bytes());
-    run_kernel(draw_, {.order = order}, draw.data(), draw.bytes());
-    for (const auto* buffer : {&ids, &positions, &lengths, &counts, &sampled, &indices}) buffer->check();
+    const auto& arguments = states_ ? draw_states : draw;
+    run_kernel(draw_, {.order = order}, arguments.data(), arguments.bytes());
+    for (const auto* buffer : {&ids, &positions, &lengths, &counts, &sampled, &indices, &state_read, &state_write})
+      buffer->check();
     logits.check();
     values.check();
     sampling.check();
@@ -55,11 +61,13 @@ class Sampling {
 
  private:
   std::size_t vocab_, rows_;
+  bool states_;
   Kernel scan_, draw_;
 
  public:
   Buffer<float> logits{rows_ * vocab_}, values{rows_ * kScanBlocks};
   Buffer<int> indices{rows_ * kScanBlocks}, ids{rows_}, positions{rows_}, lengths{rows_}, counts{4};
+  Buffer<int> state_read{rows_}, state_write{rows_};
   Buffer<int> sampled{static_cast<std::size_t>(gpu::kSampledRing) * rows_};
   Buffer<gpu::SamplingRow> sampling{rows_};
   Buffer<std::uint32_t> counter{1};
@@ -223,5 +231,29 @@ TEST_CASE("equal logits are cut by id; infinities and forbidden tokens do not di
     CHECK(kept(1).size() > 8);
     CHECK(kept(2) == std::vector{3, 53, 103, 153, 203, 253});
     CHECK(kept(3) == std::vector{9});
+  }
+}
+
+TEST_CASE("the next step reads the state that this one wrote, and writes where this one read") {
+  constexpr int kRows = 3, kVocab = 37;
+  for (const int wave : kWaves) {
+    Sampling device(kVocab, kRows, wave, true);
+    device.counts[gpu::kRowCount] = 2;  // the last row is padding
+    device.logits.fill(0.0F);
+    const int read[kRows] = {4, 5, 6}, write[kRows] = {7, 5, 9};
+    for (int row = 0; row < kRows; ++row) {
+      device.sampling[row] = row_of({.temperature = 0}, 0);
+      device.ids[row] = device.positions[row] = device.lengths[row] = 1;
+      device.state_read[row] = read[row];
+      device.state_write[row] = write[row];
+    }
+    for (const bool swapped : {true, false}) {
+      device.run(kOrders[0]);
+      for (int row = 0; row < kRows; ++row) {
+        const bool turned = swapped && row < 2;
+        CHECK(device.state_read[row] == (turned ? write : read)[row]);
+        CHECK(device.state_write[row] == (turned ? read : write)[row]);
+      }
+    }
   }
 }

@@ -20,8 +20,9 @@ struct StateBench {
   FakeExecutor executor;
   EngineCore core;
 
-  std::shared_ptr<Stream> submit(const std::vector<std::int32_t>& prompt, std::size_t tokens, std::size_t samples = 1) {
-    Request request{.prompt = prompt, .max_tokens = tokens, .samples = samples};
+  std::shared_ptr<Stream> submit(const std::vector<std::int32_t>& prompt, std::size_t tokens, std::size_t samples = 1,
+                                 std::vector<std::int32_t> stops = {}) {
+    Request request{.prompt = prompt, .max_tokens = tokens, .samples = samples, .stop_tokens = std::move(stops)};
     request.sampling.temperature = 0;
     auto prepared = core.prepare(std::move(request));
     REQUIRE(prepared.has_value());
@@ -50,9 +51,11 @@ struct StateBench {
 constexpr FakeShape kShape{.context = 400, .blocks = 320, .state_slots = 12};
 
 TEST_CASE("a chat of 20 turns computes each token of its prompts once") {
-  for (const bool kv : {true, false}) {
+  for (const auto& [kv, chooses] : {std::pair(true, false), std::pair(true, true), std::pair(false, true)}) {
+    CAPTURE(kv, chooses);
     auto shape = kShape;
     shape.kv = kv;
+    shape.chooses = chooses;
     StateBench bench(shape, {.sequences = 2});
     std::vector<std::int32_t> chat;
     std::size_t answered = 0;
@@ -69,7 +72,32 @@ TEST_CASE("a chat of 20 turns computes each token of its prompts once") {
     }
     const auto metrics = bench.core.metrics();
     CHECK((answered == 120 && metrics.fed_tokens == chat.size() - 1 && metrics.state_hits == 19));
+    CHECK((metrics.steps_ahead > 0) == chooses);
   }
+}
+
+TEST_CASE("a stop leaves the state after its last token, whatever the device has run ahead") {
+  auto shape = kShape;
+  shape.chooses = true;
+  StateBench bench(shape, {.sequences = 2});
+  for (std::int32_t round = 0; round < 40; ++round) {
+    CAPTURE(round);
+    std::vector<std::int32_t> chat = {round % 16, round / 16, 1, 2, 3};
+    const auto expected = bench.executor.alone(chat, {.temperature = 0}, 30);
+    const auto stop = expected[static_cast<std::size_t>(4 + round % 7)];
+    const auto first = std::ranges::find(expected, stop);
+    auto stream = bench.submit(chat, 30, 1, {stop});
+    bench.run();
+    CHECK(bench.take(*stream) == std::vector(expected.begin(), first));
+    chat.insert(chat.end(), expected.begin(), first);
+    chat.insert(chat.end(), {stop, 7, 8});
+    const auto fed = bench.executor.fed;
+    stream = bench.submit(chat, 1);
+    bench.run();
+    CHECK(bench.take(*stream) == bench.executor.alone(chat, {.temperature = 0}, 1));
+    CHECK(bench.executor.fed - fed == 3);
+  }
+  CHECK(bench.core.metrics().steps_ahead > 40);
 }
 
 TEST_CASE("an answer that comes back changed costs its own tokens only: the turns before it are kept") {

@@ -14,7 +14,7 @@
 namespace forge::test {
 namespace {
 
-constexpr auto kF16 = static_cast<std::uint8_t>(DType::kF16);
+constexpr auto kHalf = static_cast<std::uint8_t>(DType::kF16);
 
 std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
   auto program = std::make_shared<plan::ProgramT>();
@@ -36,10 +36,10 @@ std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
   program->variants.push_back(std::move(hidden));
   program->batch_max = n(shape.sequences);
   const auto block = static_cast<std::int32_t>(shape.block_tokens);
-  if (shape.kv && !shape.encoder) program->kv_groups.emplace_back(1, 1, 1, 1, block, 0, 8, kF16, false);
+  if (shape.kv && !shape.encoder) program->kv_groups.emplace_back(1, 1, 1, 1, block, 0, 8, kHalf, false);
   if (shape.state_slots > 0) program->recurrent_groups.emplace_back(1, 8);
   if (shape.window > 0)
-    program->kv_groups.emplace_back(1, 1, 1, 1, block, static_cast<std::int32_t>(shape.window), 8, kF16, false);
+    program->kv_groups.emplace_back(1, 1, 1, 1, block, static_cast<std::int32_t>(shape.window), 8, kHalf, false);
   return program;
 }
 
@@ -177,6 +177,9 @@ void FakeExecutor::start(const runtime::DecodeStart& start) {
   ++loops;
   for (std::size_t s = 0; s < start.ids.size(); ++s)
     loop_rows_.push_back({.id = start.ids[s], .position = start.positions[s], .sampler = *start.samplers[s]});
+  for (auto& row : loop_rows_) row.sampler.set_draws(row.sampler.draws() + start.draws);
+  loop_read_.assign(start.state_read.begin(), start.state_read.end());
+  loop_write_.assign(start.state_write.begin(), start.state_write.end());
   loop_tables_.assign(start.block_table.begin(), start.block_table.end());
   loop_stride_ = start.table_stride;
   loop_steps_ = start.steps_max;
@@ -199,7 +202,10 @@ void FakeExecutor::submit() {
                            .rows = numbers,
                            .kv_length = lengths,
                            .block_table = loop_tables_,
-                           .table_stride = loop_stride_});
+                           .table_stride = loop_stride_,
+                           .state_read = loop_read_,
+                           .state_write = loop_write_});
+  std::swap(loop_read_, loop_write_);
   runtime::SamplerScratch scratch(shape_.vocab);
   for (std::size_t s = 0; s < loop_rows_.size(); ++s) {
     auto& row = loop_rows_[s];

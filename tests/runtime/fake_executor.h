@@ -98,8 +98,9 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   std::vector<Row> loop_rows_;         ///< empty if no loop runs
   std::vector<std::int32_t> loop_tables_;
   std::size_t loop_stride_ = 0;
-  std::int64_t loop_steps_ = 0;                   ///< steps that may still be submitted
-  std::deque<std::vector<std::int32_t>> chosen_;  ///< tokens of the steps in flight, oldest first
+  std::vector<std::int32_t> loop_read_, loop_write_;  ///< slots of recurrent state of the next step
+  std::int64_t loop_steps_ = 0;                       ///< steps that may still be submitted
+  std::deque<std::vector<std::int32_t>> chosen_;      ///< tokens of the steps in flight, oldest first
   std::vector<std::int32_t> taken_;
 };
 

@@ -1,11 +1,12 @@
 // The session's generation loop on an executor with device sampling: single sequences, stops that discard overrun
-// steps, and several sequences.
+// steps, several sequences, and recurrent state.
 
 #include <catch2/catch.hpp>
 
 #include <optional>
 
 #include "session/generate.h"
+#include "tests/runtime/fake_executor.h"
 #include "tests/runtime/gpu_model.h"
 
 namespace forge::session {
@@ -112,6 +113,35 @@ TEST_CASE("two sequences of unequal lengths decode together on the device") {
   CHECK(second_out == f.expected(second, 7));
   CHECK(f.sequences.length(0) == 2 + 7);
   CHECK(f.sequences.length(1) == 5 + 7);
+}
+
+TEST_CASE("recurrent state: generation goes on from the last token taken, whatever the device has run ahead") {
+  constexpr std::int64_t kLength = 400;
+  for (const std::size_t slots : {1, 2, 3, 6})
+    for (const float temperature : {0.0F, 1.0F}) {
+      CAPTURE(slots, temperature);
+      forge::test::FakeExecutor executor({.context = kLength, .blocks = 120, .state_slots = slots, .chooses = true});
+      Sequences sequences(executor, kLength, 1);
+      auto tokens = kPrompt;
+      for (std::size_t turn = 0; turn < 12; ++turn) {
+        CAPTURE(turn);
+        const std::size_t stop = 2 + turn % 5;
+        const runtime::SamplerParams params{.temperature = temperature, .seed = turn};
+        const auto expected = executor.alone(tokens, params, stop);
+        const auto out =
+            generate(sequences, executor.vocab(), tokens,
+                     {.tokens_max = 30, .sampler = params, .held = static_cast<std::size_t>(sequences.length(0))},
+                     [&, count = std::size_t{0}](std::int32_t) mutable -> std::optional<Finish> {
+                       return ++count == stop ? std::optional(Finish::kStop) : std::nullopt;
+                     });
+        CHECK(out.tokens == expected);
+        tokens.insert(tokens.end(), out.tokens.begin(), out.tokens.end());
+        // All but the last token are in the sequence, and the state is the one after them.
+        CHECK(sequences.length(0) == static_cast<std::int64_t>(tokens.size()) - 1);
+        tokens.insert(tokens.end(), {1, 2});
+      }
+      CHECK(executor.loops > 0);
+    }
 }
 
 }  // namespace forge::session
