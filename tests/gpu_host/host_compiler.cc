@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -29,6 +30,7 @@ constexpr std::size_t kJobsAtOnce = 2;
 constexpr std::string_view kElfMagic =
     "\x7f"
     "ELF";
+constexpr std::string_view kLeftOut = "left out";  ///< the last bytes of a code object without a kernel
 // C++20, as for GPUs. -O1, because the unrolled kernels take too long to compile at -O2. Sanitizer reports need a line
 // table.
 constexpr const char* kFlags =
@@ -46,6 +48,13 @@ void write_file(const fs::path& path, std::string_view bytes) {
   std::ofstream out(path, std::ios::binary);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!out.flush()) throw std::runtime_error("cannot write " + path.native());
+}
+
+std::string_view text_of(std::span<const std::byte> code) {
+  return {reinterpret_cast<const char*>(code.data()), code.size()};
+}
+bool is_left_out(std::span<const std::byte> code) {
+  return !text_of(code).contains(kElfMagic);
 }
 
 pid_t start_shell(const std::string& command) {
@@ -150,8 +159,19 @@ std::vector<codegen::CompiledKernel> HostKernelCompiler::compile(const std::stri
   return out;
 }
 
+codegen::CompiledKernel left_out_kernel(const std::string& entry, int wave) {
+  codegen::CompiledKernel out;
+  driver::NullKernelImage image;
+  image.name = entry;
+  out.code = driver::null_image({&image, 1});
+  std::ranges::copy(std::as_bytes(std::span(kLeftOut)), std::back_inserter(out.code));
+  out.facts.wave = wave;
+  out.compiler = "host";
+  return out;
+}
+
 Kernel load_host_kernel(const std::string& entry, std::span<const std::byte> code) {
-  const std::string_view text(reinterpret_cast<const char*>(code.data()), code.size());
+  const std::string_view text = text_of(code);
   const std::size_t library = text.find(kElfMagic);
   if (library == std::string_view::npos) throw std::runtime_error("no code object of the host: " + entry);
   const ScratchDirectory directory;  // a loaded object stays mapped after its file is removed
@@ -162,6 +182,8 @@ Kernel load_host_kernel(const std::string& entry, std::span<const std::byte> cod
 
 void run_on_host(driver::NullControl& control, const Launch& launch) {
   control.set_loader([launch](const std::string& entry, std::span<const std::byte> image) -> driver::NullKernel {
+    if (is_left_out(image))
+      return [entry](const driver::NullLaunch&) { throw std::runtime_error("kernel " + entry + " was left out"); };
     const Kernel kernel = load_host_kernel(entry, image);
     return [kernel, launch](const driver::NullLaunch& call) {
       const auto refuse = [&](const std::string& why) { throw std::runtime_error(kernel.name + ": " + why); };

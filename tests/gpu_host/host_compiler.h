@@ -62,6 +62,9 @@ class HostKernelCompiler final : public codegen::KernelCompiler {
   bool undefined_ = false;
 };
 
+/// Stands for a kernel that a test never launches: a code object that loads, whose launch is an error.
+codegen::CompiledKernel left_out_kernel(const std::string& entry, int wave);
+
 /// Loads the kernel of a code object that HostKernelCompiler made. Errors: std::runtime_error.
 Kernel load_host_kernel(const std::string& entry, std::span<const std::byte> code);
 

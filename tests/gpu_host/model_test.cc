@@ -5,15 +5,21 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
 #include <memory>
 
+#include "codegen/gpu/targets.h"
+#include "codegen/gpu/tile_sizes.h"
 #include "passes/pass.h"
 #include "runtime/engine/engine_core.h"
 #include "runtime/gpu/executor.h"
+#include "session/generate.h"
 #include "tests/e2e/elementwise_graphs.h"
 #include "tests/e2e/embed_sources.h"
 #include "tests/e2e/family_models.h"
 #include "tests/gpu_host/host_compiler.h"
+#include "tests/support/skip.h"
 
 namespace forge::tests {
 namespace {
@@ -24,15 +30,49 @@ struct HostTarget {
 };
 constexpr HostTarget kWave32{"gfx1100", 32}, kWave64{"gfx90a", 64};
 
+constexpr std::int64_t kStateSlots = 4;  ///< of models with recurrent state, which snapshots need
+constexpr std::int64_t kLongStep = 512;  ///< tokens in a prefill step of more than kTokenTile tokens
+/// The prompts that a test feeds: of any length, of at most kTokenTile tokens, or longer.
+enum class Prompts : std::uint8_t { kAny, kShort, kLong };
+
+/// The host compiler, which leaves out the kernels that prompts of a length do not need: up to a third of all.
+class PromptCompiler final : public codegen::KernelCompiler {
+ public:
+  Prompts prompts = Prompts::kAny;
+
+  std::vector<codegen::CompiledKernel> compile(const std::string& target,
+                                               std::span<const codegen::KernelSource> sources) override {
+    const std::string of_others = fmt::format("_t{}_", prompts == Prompts::kShort ? kLongStep : codegen::kTokenTile);
+    const auto left_out = [&](const codegen::KernelSource& source) {
+      return prompts != Prompts::kAny && source.entry.contains(of_others);
+    };
+    std::vector<codegen::KernelSource> taken;
+    std::ranges::remove_copy_if(sources, std::back_inserter(taken), left_out);
+    auto compiled = compiler_.compile(target, taken);
+    std::vector<codegen::CompiledKernel> out;
+    auto next = compiled.begin();
+    for (const auto& source : sources)
+      out.push_back(left_out(source) ? gpu_host::left_out_kernel(source.entry, codegen::find_target(target)->wave)
+                                     : std::move(*next++));
+    return out;
+  }
+
+ private:
+  gpu_host::HostKernelCompiler compiler_;
+};
+
 /// A model compiled for a GPU with the host compiler and opened on the null driver.
 class HostGpu {
  public:
   HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {},
-          std::vector<std::string> skip = {}, std::string attention = {})
-      : HostGpu(model, model.portable().graph, target, batch, std::move(tune), std::move(skip), std::move(attention)) {}
+          Prompts prompts = Prompts::kAny, std::vector<std::string> skip = {}, std::string attention = {})
+      : HostGpu(model, model.portable().graph, target, batch, std::move(tune), prompts, std::move(skip),
+                std::move(attention)) {}
   /// Another graph over the model's weights.
   HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, std::int64_t batch,
-          std::string tune, std::vector<std::string> skip = {}, std::string attention = {}, bool embedded = false) {
+          std::string tune, Prompts prompts = Prompts::kAny, std::vector<std::string> skip = {},
+          std::string attention = {}, bool embedded = false) {
+    compiler().prompts = prompts;
     codegen::CompileOptions options;
     options.context = 256;
     options.batch_max = batch;
@@ -53,8 +93,9 @@ class HostGpu {
     if (embedded) second_file_ = embed_sources(*program, model.bytes());
     source_ = std::make_unique<runtime::SpanWeightSource>(
         "tiny", std::vector{model.bytes(), std::span<const std::byte>(second_file_)});
+    const std::int64_t slots = program->recurrent_groups.empty() ? 0 : kStateSlots;
     executor_ = std::make_unique<runtime::GpuExecutor>(program, *source_, driver_->device(0),
-                                                       runtime::ExecutorOptions{.threads = 1});
+                                                       runtime::ExecutorOptions{.threads = 1, .state_slots = slots});
   }
   runtime::GpuExecutor& operator*() { return *executor_; }
   runtime::GpuExecutor* operator->() { return executor_.get(); }
@@ -64,8 +105,8 @@ class HostGpu {
   [[nodiscard]] const std::string& reasons() const { return reasons_; }
 
  private:
-  static gpu_host::HostKernelCompiler& compiler() {
-    static gpu_host::HostKernelCompiler one;
+  static PromptCompiler& compiler() {
+    static PromptCompiler one;
     return one;
   }
   std::shared_ptr<driver::NullControl> control_;
@@ -91,27 +132,27 @@ void check_model(const TinyShape& shape, const HostTarget& target) {
   const auto ids = random_ids(37, shape.vocab, 7);
   const auto expected = model.reference(model.portable().graph, ids, false);
   const std::vector<std::int32_t> blocks{5, 2};
-  HostGpu rows(model, target, 1, kByRows);
+  HostGpu rows(model, target, 1, kByRows, Prompts::kLong);
   CHECK(!rows.tiles());
   const auto whole = run_alone(*rows, ids, 64, blocks), one_by_one = run_alone(*rows, ids, 1, blocks);
   CHECK(nmse(whole, expected) < bound_of(shape.dtype));
   CHECK(nmse(one_by_one, expected) < bound_of(shape.dtype));
   CHECK(nmse(one_by_one, whole) < 1e-8);
-  HostGpu tiles(model, target, 1, kByTiles);
+  HostGpu tiles(model, target, 1, kByTiles, Prompts::kLong);
   CHECK(tiles.tiles());
   CHECK(nmse(run_alone(*tiles, ids, 64, blocks), expected) < bound_of(shape.dtype));
 }
 
-/// Logits of the family's small model, whole and token by token, against NumPy's.
-void check_family(const char* name, const HostTarget& target) {
+/// Logits of the family's small model, whole and token by token, against NumPy's. steps_agree: NMSE between the two.
+void check_family(const char* name, const HostTarget& target, double steps_agree = 1e-8) {
   CAPTURE(name, target.name);
   const auto& family = family_model(name);
   const TinyModel model(FileImage{family_gguf(family)});
-  HostGpu gpu(model, target, 1, kByRows);
+  HostGpu gpu(model, target, 1, kByRows, Prompts::kShort);
   const std::vector<std::int32_t> blocks{5};
   const auto whole = run_alone(*gpu, family_tokens(), 64, blocks);
   CHECK(nmse(kept_rows(whole), family_logits_of_f16_cache(family)) < bound_of(DType::kF32));
-  CHECK(nmse(run_alone(*gpu, family_tokens(), 1, blocks), whole) < 1e-8);
+  CHECK(nmse(run_alone(*gpu, family_tokens(), 1, blocks), whole) < steps_agree);
 }
 
 std::int32_t largest(std::span<const float> logits) {
@@ -173,12 +214,38 @@ TEST_CASE("gpu model: tokens sampled on the device equal those sampled on the ho
   }
 }
 
+TEST_CASE("gpu model: recurrent state: the device's loop gives the tokens of single steps, also behind a stop") {
+  const auto path = reference_file("families/mamba-f16.gguf");
+  if (path.empty()) return;
+  std::ifstream in(path, std::ios::binary);
+  const TinyModel model(FileImage{{std::istreambuf_iterator<char>(in), {}}});
+  HostGpu gpu(model, kWave32, 1, {}, Prompts::kShort);
+  const auto answers = [&](const runtime::SamplerParams& params) {
+    session::Sequences sequences(*gpu, 128, 1);
+    std::vector<std::int32_t> tokens = {5, 9, 2, 6};
+    for (const std::size_t stop : {5, 4, 6}) {
+      const auto held = static_cast<std::size_t>(sequences.length(0));
+      const auto out =
+          session::generate(sequences, gpu->vocab(), tokens, {.tokens_max = 20, .sampler = params, .held = held},
+                            [&, count = std::size_t{0}](std::int32_t) mutable -> std::optional<session::Finish> {
+                              return ++count == stop ? std::optional(session::Finish::kStop) : std::nullopt;
+                            });
+      tokens.insert(tokens.end(), out.tokens.begin(), out.tokens.end());
+      tokens.push_back(3);
+    }
+    return tokens;
+  };
+  // A bias makes the host sample.
+  CHECK(answers({.temperature = 1, .seed = 2}) == answers({.temperature = 1, .seed = 2, .logit_bias = {{0, 0.0F}}}));
+}
+
 TEST_CASE("gpu model: weights stored as parts of larger tensors in a second file give the same logits") {
   for (const TinyShape& shape : {TinyShape{.dtype = DType::kQ8_0, .biases = true},
                                  TinyShape{.dtype = DType::kQ4_0, .experts = 4, .experts_used = 2}}) {
     const TinyModel model(shape);
     const auto ids = random_ids(9, shape.vocab, 5);
-    HostGpu whole(model, kWave32, 1, kByRows), parts(model, model.portable().graph, kWave32, 1, kByRows, {}, {}, true);
+    HostGpu whole(model, kWave32, 1, kByRows, Prompts::kShort),
+        parts(model, model.portable().graph, kWave32, 1, kByRows, Prompts::kShort, {}, {}, true);
     CHECK(run_alone(*parts, ids, 64, {5, 2}) == run_alone(*whole, ids, 64, {5, 2}));
   }
 }
@@ -192,11 +259,11 @@ TEST_CASE("gpu model: skipping any optional pass keeps the logits") {
     if (pass.optional) skips.push_back({std::string(pass.name)});
   for (std::size_t i = 1, count = skips.size(); i < count; ++i) skips.front().push_back(skips[i].front());
   for (const char* tune : {kByRows, kByTiles}) {
-    HostGpu full(model, kWave32, 1, tune);
+    HostGpu full(model, kWave32, 1, tune, Prompts::kLong);
     const auto prompt = run_alone(*full, ids, 64, blocks);
     for (const auto& skip : skips) {
       CAPTURE(tune, skip);
-      HostGpu gpu(model, kWave32, 1, tune, skip);
+      HostGpu gpu(model, kWave32, 1, tune, Prompts::kLong, skip);
       CHECK(nmse(run_alone(*gpu, ids, 64, blocks), prompt) < 1e-3);
       CHECK(nmse(run_alone(*gpu, ids, 1, blocks), prompt) < 1e-3);
     }
@@ -212,11 +279,11 @@ TEST_CASE("gpu model: every attention kernel and split gives the same result") {
   const std::string tune = "matrix=1,worker_tokens=32";  // a second worker from position 32 on
   for (const auto& target : {kWave32, kWave64}) {
     CAPTURE(target.name);
-    HostGpu left(model, target, 1, tune);
+    HostGpu left(model, target, 1, tune, Prompts::kLong);
     const auto of_prompt = run_alone(*left, prompt, 64, blocks), of_few = run_alone(*left, few, 1, blocks);
     const auto check = [&](const char* attention, const std::string& prompts, const char* decoding) {
       CAPTURE(attention);
-      HostGpu asked(model, target, 1, tune, {}, attention);
+      HostGpu asked(model, target, 1, tune, Prompts::kLong, {}, attention);
       CHECK_THAT(asked.reasons(), Contains("prefill512: " + prompts + ", as requested\n"));
       CHECK_THAT(asked.reasons(), Contains(std::string("decode1: ") + decoding + ", as requested\n"));
       CHECK(nmse(run_alone(*asked, prompt, 64, blocks), of_prompt) < 1e-5);
@@ -320,17 +387,17 @@ TEST_CASE(
                                      std::pair("afmoe", kWave64),         std::pair("smallthinker", kWave32),
                                      std::pair("dbrx", kWave64),          std::pair("grovemoe", kWave32),
                                      std::pair("deci", kWave64),          std::pair("arctic", kWave64),
-                                     std::pair("cohere2moe", kWave32)}) {
+                                     std::pair("cohere2moe", kWave32)})
     check_family(name, target);
-  }
 }
 
 TEST_CASE("gpu model: latent attention, ALiBi, functions of whole rows") {
   for (const auto& [name, target] :
        {std::pair("deepseek_v3", kWave32), std::pair("mistral4", kWave64), std::pair("bloom", kWave32),
-        std::pair("mpt", kWave64), std::pair("baichuan_13b", kWave64), std::pair("gemma3n", kWave32)}) {
+        std::pair("mpt", kWave64), std::pair("baichuan_13b", kWave64)})
     check_family(name, target);
-  }
+  // Sums of whole rows have another order in steps of few tokens, so some roundings of its f16 cache differ.
+  check_family("gemma3n", kWave32, 1e-7);
 }
 
 TEST_CASE("gpu model: one tensor per expert, as in old files, gives the same bits as one tensor for all") {
@@ -340,7 +407,7 @@ TEST_CASE("gpu model: one tensor per expert, as in old files, gives the same bit
     shape.scattered = true;
     const TinyModel scattered(shape);
     const auto ids = random_ids(19, merged.file().vocab, 9);
-    HostGpu one(merged, kWave32, 1, kByRows), many(scattered, kWave32, 1, kByRows);
+    HostGpu one(merged, kWave32, 1, kByRows, Prompts::kLong), many(scattered, kWave32, 1, kByRows, Prompts::kLong);
     CHECK(run_alone(*many, ids, 64, {5, 2}) == run_alone(*one, ids, 64, {5, 2}));
   }
 }
@@ -349,7 +416,7 @@ TEST_CASE("gpu model: every elementwise function after the output head") {
   const TinyModel model({.dtype = DType::kF32});
   const auto graph = with_all_functions(model.portable().graph);
   const auto ids = random_ids(20, 90, 3);
-  HostGpu gpu(model, graph, kWave32, 1, kByRows);
+  HostGpu gpu(model, graph, kWave32, 1, kByRows, Prompts::kLong);
   CHECK(nmse(run_alone(*gpu, ids, 64, {5}), model.reference(graph, ids, false)) < bound_of(DType::kF32));
 }
 

@@ -57,7 +57,8 @@ Status NullApi::launch(const LaunchCall& c) {
       return kNullOutOfResources;
     }
     if (!image.arg_bytes.empty() && c.args == nullptr) return kNullInvalidValue;
-    if (c.single_arg_bytes != 0 && (image.arg_bytes.size() != 1 || image.arg_bytes[0] != c.single_arg_bytes)) {
+    if (c.single_arg_bytes != 0 && !image.arg_bytes.empty() &&
+        (image.arg_bytes.size() != 1 || image.arg_bytes[0] != c.single_arg_bytes)) {
       return kNullInvalidValue;  // a real driver would read beyond the struct
     }
     NullLaunch launch{image.name, c.grid, c.block, c.lds_bytes, c.hints, {}};
