@@ -18,7 +18,8 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
   const bool quantised = nodes.size() > 1;
   out_.scratch_bytes = config.scratch_bytes;
   out_.step.label = quantised ? "attention + quantize" : "attention";
-  out_.step.reason = fmt::format("latent rows, {} blocks share the context of a row", config.workers);
+  out_.step.reason = fmt::format("{}latent rows, {} blocks share the context of a row",
+                                 a.selected > 0 ? "selected " : "", config.workers);
   if (prompt ? attention_.tiles.has_value() : attention_.split.has_value()) out_.step.reason += ", as requested";
   KernelText text{.header = "kernels/gpu/latent_attention.h",
                   .kernel = "LatentAttention",
@@ -37,6 +38,7 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
       .flag("kStored", stores_attention(graph_, nodes))
       .flag("kQuantised", quantised);
   if (const auto floats = row_floats(q); floats != a.heads * a.head_dim) text.config.number("kQueryFloats", floats);
+  write_selection(node, text.config);
   text.blocks = config.blocks;
   text.threads = config.waves * target_.wave;
   launch(fmt::format("latent_attention_{}x{}_t{}", a.heads, a.head_dim, bounds.tokens), text,

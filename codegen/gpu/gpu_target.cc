@@ -45,8 +45,10 @@ std::optional<std::string> refuses_latents(const ir::AttentionAttrs& a, bool sin
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
   if (kv_state_of(graph, graph.operand(members[0], 1)).shared_row == 1) {
-    if (auto why = refuses_latents(a, graph.operands(members[0]).size() > 6)) return why;
+    if (auto why = refuses_latents(a, has_sinks(graph, members[0]))) return why;
   } else {
+    if (a.selected > 0 && (a.window != 0 || a.chunk != 0 || a.alibi != 0))
+      return "sparse attention has a window, chunks or ALiBi";
     if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
       return fmt::format("head_dim {} is not a multiple of 8 up to {}", a.head_dim, kHeadDimMax);
     if (value_dim_of(a) != a.head_dim) return "GPU kernels need values as wide as keys";
@@ -152,7 +154,8 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
     if (graph.op(node) == Op::kSelfAttention)
       if (const auto columns = graph.attrs_as<ir::SelfAttentionAttrs>(node).head_dim; columns > kSelfHeadDimMax)
         return fmt::format("heads of {} columns are wider than {}", columns, kSelfHeadDimMax);
-    if (graph.op(node) == Op::kSelectKeys) return "GPUs do not support sparse attention yet";
+    if (graph.op(node) == Op::kSelectKeys)
+      if (auto why = refuses_select_keys(graph.attrs_as<ir::SelectKeysAttrs>(node))) return why;
     if (auto why = refuses_state(graph, node)) return why;
     if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members, elementwise::kParametersMax);
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
@@ -223,6 +226,16 @@ std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, con
   return {};
 }
 
+namespace {
+
+/// The most positions that a row sees.
+std::int64_t positions_seen(const ir::AttentionAttrs& attention, const ir::Bounds& bounds) {
+  const auto context = bounds.table_blocks * kGpuKvBlockTokens;
+  return attention.selected > 0 ? std::min(context, attention.selected * attention.selected_block) : context;
+}
+
+}  // namespace
+
 LatentConfig choose_latent_attention(const GpuTarget& target, const ir::AttentionAttrs& attention,
                                      const ir::Bounds& bounds, const Tuning& tuning, const AttentionChoice& asked) {
   constexpr std::int64_t kHeadsMost = 8, kHeadLanes = 32;
@@ -232,7 +245,7 @@ LatentConfig choose_latent_attention(const GpuTarget& target, const ir::Attentio
   const auto lanes = std::max(out.heads_per_block * kHeadLanes, value_dim_of(attention) / 8);
   out.waves = (lanes + target.wave - 1) / target.wave;
   const auto jobs = attention.heads / out.heads_per_block, rows = bounds.tokens;
-  const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
+  const auto parts = (positions_seen(attention, bounds) + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const auto workers = rows > kTokenTile ? 1 : tuned(tuning, "workers", target.attention_blocks / (jobs * rows));
   out.workers = std::clamp<std::int64_t>(workers, 1, std::min(kWorkersMax, parts));
   if (asked.split && rows <= kTokenTile)
@@ -260,12 +273,13 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   out.waves = tuned_positive(tuning, "attention_waves", (large ? 256 : 128) / target.wave);
   out.team_tokens = tuned_positive(tuning, "team_tokens", attention.head_dim > 256 ? 2 : large ? 4 : 8);
   out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
-  const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
+  const auto parts = (positions_seen(attention, bounds) + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const auto workers = many ? 1 : target.attention_blocks / (jobs * rows);
   out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));
   if (asked.split && !many)
     out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
-  if (asked.tiles.value_or(true)) out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
+  if (asked.tiles.value_or(true) && attention.selected == 0)
+    out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
   // The grid of AttentionTiles has blocks for tiles and, behind them, blocks for single rows (attention_tiles.h).
   if (out.tiles) {
     out.workers = 1;
@@ -278,6 +292,10 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   return out;
 }
 
+bool has_sinks(const ir::Graph& graph, ir::NodeId attention) {
+  return graph.operands(attention).size() > (graph.attrs_as<ir::AttentionAttrs>(attention).selected > 0 ? 7 : 6);
+}
+
 std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
                               const ir::Bounds& bounds, const AttentionChoice& asked) {
   const bool prompt = bounds.tokens > bounds.sequences;
@@ -286,7 +304,7 @@ std::string attention_problem(const AttentionConfig& config, const ir::Attention
                        attention.head_dim);
   if (!prompt && asked.split.value_or(false) && bounds.tokens <= kTokenTile && config.workers < 2)
     return fmt::format("--attention split is not possible: a context of {} positions is too short for two workers",
-                       bounds.table_blocks * kGpuKvBlockTokens);
+                       positions_seen(attention, bounds));
   return {};
 }
 

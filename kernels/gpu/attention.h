@@ -27,9 +27,13 @@
 // to scratch, and the last to finish merges all of them in the order of the workers (last_arrival). A worker gets at
 // least kTokensPerWorker tokens, so short contexts need no merge. The grid's size is constant, and the result depends
 // on the position only, not on which block is last.
+//
+// Sparse attention: the context is that of the selected positions (selected_keys.h).
 
 #include "kernels/gpu/alibi.h"
 #include "kernels/gpu/formats.h"
+#include "kernels/gpu/selected_keys.h"
+#include "kernels/gpu/team_sum.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
@@ -48,6 +52,9 @@ struct AttentionDefaults {
   static constexpr float kSoftcap = 0;          ///< soft-cap: scores become cap * tanh(score / cap); 0: off
   static constexpr float kAlibi = 0;            ///< ALiBi: the largest exponent of a head's slope; 0: off
   static constexpr bool kSinks = false;         ///< attention sinks: one more score per head, no value (2309.17453)
+  static constexpr int kSelected = 0;           ///< sparse attention: entries of a list of blocks of positions; 0: off
+  static constexpr int kSelectedBlock = 1;      ///< positions of such a block
+  static constexpr int kSelectedLists = 1;      ///< lists of a row: one, or one for each KV head
   static constexpr bool kStored = true;         ///< out is written in f32
   static constexpr bool kQuantised = false;     ///< out is written as quantised activations
 };
@@ -60,6 +67,9 @@ struct Attention {
   static_assert(C::kHeads % kKvHeads == 0 && C::kHeads / kKvHeads % kGroup == 0,
                 "kGroup must divide the query heads of a KV head");
   static_assert(kHeadDim % 8 == 0 && kHeadDim <= 512, "head_dim: a multiple of 8, at most 512");
+  static constexpr bool kSparse = C::kSelected > 0;
+  static_assert(!kSparse || (C::kWindow == 0 && C::kChunkedTo == 0 && C::kAlibi == 0),
+                "sparse attention has no window, chunks or ALiBi");
 
   /// The smallest power of two that is at least `units`.
   FORGE_DEVICE static constexpr int lanes_of(int units) { return units <= 1 ? 1 : 2 * lanes_of((units + 1) / 2); }
@@ -94,11 +104,12 @@ struct Attention {
     const i32* sequences;  ///< [rows]
     const i32* tables;     ///< [sequences][kTableBlocks]
     const i32* counts;
-    float* scratch;      ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
-    u32* counters;       ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
-    float* out;          ///< [rows][kColumns]; written if kStored
-    u8* rows;            ///< [rows] of Q8Rows<kColumns>; written if kQuantised
-    const float* sinks;  ///< [kHeads]; read only if kSinks
+    float* scratch;       ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
+    u32* counters;        ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
+    float* out;           ///< [rows][kColumns]; written if kStored
+    u8* rows;             ///< [rows] of Q8Rows<kColumns>; written if kQuantised
+    const float* sinks;   ///< [kHeads]; read only if kSinks
+    const i32* selected;  ///< [rows][kSelectedLists][kSelected]; read only if kSelected > 0
   };
   using Part = Elements<F16>;  ///< 8 dimensions of a head, as floats
   /// A lane's part of its wave's online softmax.
@@ -113,12 +124,13 @@ struct Attention {
   struct Chunk {
     Units keys, values;
   };
-  /// The block's part: query heads head0 .. head0+kGroup-1 of row t. It sees positions oldest .. position. table: the
-  /// block table of its sequence.
+  /// The block's part: query heads head0 .. head0+kGroup-1 of row t. It sees tokens oldest .. newest, which are its
+  /// positions up to its own, or with kSparse those of `keys`. table: the block table of its sequence.
   struct Job {
-    int t, position, kv_head, head0, oldest;
+    int t, position, kv_head, head0, oldest, newest;
     const i32* table;
-    [[nodiscard]] FORGE_DEVICE bool seen(int token) const { return token >= oldest && token <= position; }
+    SelectedKeys<at_least_one(C::kSelected), C::kSelectedBlock> keys;
+    [[nodiscard]] FORGE_DEVICE bool seen(int token) const { return token >= oldest && token <= newest; }
   };
 
   /// The score in units of log2(e), so that the softmax can use 2^x.
@@ -141,6 +153,7 @@ struct Attention {
   FORGE_DEVICE static int token_of(int chunk, int i) { return chunk * kChunk + i * kTeams + lane_id() / kTeamLanes; }
   /// Index of a token's row in the pools.
   FORGE_DEVICE static u64 row_of(const Job& job, int token) {
+    if constexpr (kSparse) token = job.keys.position_of(token);
     const int slot = load(job.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
     return Pool::index(slot, job.kv_head, 0);
   }
@@ -151,7 +164,7 @@ struct Attention {
     u64 first;  ///< pool index of token0's row plus the lane's unit; of the unit alone unless kOneBlock
   };
   /// A chunk lies within one block of the pool, so that one look-up in the block table gives all its rows.
-  static constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0;
+  static constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0 && (!kSparse || C::kSelectedBlock % kChunk == 0);
   /// Restricts a chunk to the tokens up to `newest` (the row's own position, or older) that the row sees.
   FORGE_DEVICE static Place place_of(const Job& job, int chunk, int newest) {
     const int token0 = token_of(chunk, 0);
@@ -213,33 +226,6 @@ struct Attention {
     }
   }
 
-  /// Transposing reduction over a team: each lane passes its part of the dot products of kTokens tokens, and gets the
-  /// sum over the team for one token: lanes i * kSpread .. (i+1) * kSpread-1 of the team get that of token i. In each
-  /// step a lane keeps half of its tokens and sends the other half to its partner, so that the number of shuffles
-  /// halves:
-  ///
-  ///   4 tokens, 4 lanes   lane 0            lane 1            lane 2            lane 3
-  ///   start               p0 p1 p2 p3       p0 p1 p2 p3       p0 p1 p2 p3       p0 p1 p2 p3
-  ///   after xor 2         p0 p1             p0 p1             p2 p3             p2 p3
-  ///   after xor 1         p0                p1                p2                p3
-  template <int Count, int Lanes = kTeamLanes>
-  FORGE_DEVICE static float sum_parts(float (&parts)[kTokens]) {
-    if constexpr (Lanes == 1) {
-      return parts[0];
-    } else if constexpr (Count == 1) {
-      parts[0] += shuffle_xor<Lanes / 2>(parts[0]);
-      return sum_parts<1, Lanes / 2>(parts);
-    } else {
-      const bool upper = (lane_id() & (Lanes / 2)) != 0;
-      FORGE_UNROLL
-      for (int i = 0; i < Count / 2; ++i) {
-        const float first = parts[i], second = parts[i + Count / 2];
-        parts[i] = (upper ? second : first) + shuffle_xor<Lanes / 2>(upper ? first : second);
-      }
-      return sum_parts<Count / 2, Lanes / 2>(parts);
-    }
-  }
-
   /// Adds one chunk to the wave's online softmax. The chunk `next` (-1: none) is loaded into the registers that become
   /// free: its keys once this chunk's keys are multiplied, its values at the end.
   FORGE_DEVICE static void add_chunk(const Args& args, const Job& job, const Query& query, int chunk, int next,
@@ -262,12 +248,12 @@ struct Attention {
     }
     Place place = {};
     if (next >= 0) {
-      place = place_of(job, next, job.position);
+      place = place_of(job, next, job.newest);
       load_units(args.k, job, place, loaded.keys);
     }
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
-      const float dot = sum_parts<kTokens>(parts[h]);
+      const float dot = sum_parts<kTeamLanes, kTokens>(parts[h]);
       weights[h] = is_seen ? score_of(dot) : kLowest;
       if constexpr (C::kAlibi > 0)
         weights[h] -=
@@ -439,7 +425,15 @@ struct Attention {
             head0 / (C::kHeads / kKvHeads),
             head0,
             oldest_of(position),
-            args.tables + static_cast<u64>(sequence) * C::kTableBlocks};
+            position,
+            args.tables + static_cast<u64>(sequence) * C::kTableBlocks,
+            {}};
+  }
+  /// Gives the job its list of selected positions, which an earlier kernel of the step has written.
+  FORGE_DEVICE static void find_keys(const Args& args, Job& job) {
+    const int list = job.t * C::kSelectedLists + (C::kSelectedLists > 1 ? job.kv_head : 0);
+    job.keys = {args.selected + static_cast<u64>(list) * C::kSelected};
+    job.newest = uniform(job.keys.tokens(job.position)) - 1;
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
@@ -451,8 +445,12 @@ struct Attention {
     const int t = id / (kJobs * C::kWorkers), part = id % (kJobs * C::kWorkers) / C::kWorkers;
     const int worker = id % C::kWorkers;
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
-    const Job job = job_of(args, t, part);
-    const int oldest = job.oldest / kChunk, end = job.position < 0 ? oldest : job.position / kChunk + 1;
+    Job job = job_of(args, t, part);
+    if constexpr (kSparse) {
+      wait_for_producer();
+      find_keys(args, job);
+    }
+    const int oldest = job.oldest / kChunk, end = job.newest < 0 ? oldest : job.newest / kChunk + 1;
     const int wanted = ceil_div(end - oldest, kChunksPerWorker);
     const int workers = wanted < 1 ? 1 : wanted < C::kWorkers ? wanted : C::kWorkers;
     if (worker >= workers) return;
@@ -460,19 +458,19 @@ struct Attention {
 
     // With one row in the step, all keys and values except its own were written by earlier steps, so the first chunk is
     // loaded before the producer (which writes the row's own key and value) has ended; that token is loaded afterwards.
-    constexpr bool kOldOnes = C::kTokensTotal == 1;
+    constexpr bool kOldOnes = C::kTokensTotal == 1 && !kSparse;
     Chunk loaded = {};
     u64 own = 0;
     if (kOldOnes && first < end) {
       own = row_of(job, job.position);
       load_chunk(args, job, first, job.position - 1, loaded);
     }
-    wait_for_producer();
+    if constexpr (!kSparse) wait_for_producer();
     Query query;
     load_query(args.q, job, query);
     if (first < end) {
       if constexpr (!kOldOnes)
-        load_chunk(args, job, first, job.position, loaded);
+        load_chunk(args, job, first, job.newest, loaded);
       else if (first == job.position / kChunk)
         load_own(args, job, first, own, loaded);
     }

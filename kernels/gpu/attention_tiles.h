@@ -365,7 +365,15 @@ struct AttentionTiles {
       for (int i = 0; i < kRowsOfWave * 16 / kWave; ++i) {
         const int at = i * kWave + lane, row = row0 + at / 16, t = prompt.t0 + row;
         const float value = row < prompt.count ? lds.out.get(place + at) : 0.0f;
-        Rows::write(args, Job{.t = t, .position = 0, .kv_head = 0, .head0 = head, .oldest = 0, .table = nullptr},
+        Rows::write(args,
+                    Job{.t = t,
+                        .position = 0,
+                        .kv_head = 0,
+                        .head0 = head,
+                        .oldest = 0,
+                        .newest = 0,
+                        .table = nullptr,
+                        .keys = {}},
                     first * kSlab + d16 * 16 + at % 16, value,
                     row < written && t < C::kTokensTotal && has_slab(first, d16 * 16 / kSlab));
       }
