@@ -436,6 +436,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
       .flag("kSinks", has_sinks(graph_, node))
       .flag("kStored", stores_attention(graph_, nodes))
       .flag("kQuantised", quantised);
+  if (value_dim_of(a) != a.head_dim) text.config.number("kValueDim", value_dim_of(a));
   if (query_floats != a.heads * a.head_dim) text.config.number("kQueryFloats", query_floats);
   config.write_to(text.config);
   write_selection(node, text.config);

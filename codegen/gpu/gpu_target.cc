@@ -51,7 +51,8 @@ std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::sp
       return "sparse attention has a window, chunks or ALiBi";
     if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
       return fmt::format("head_dim {} is not a multiple of 8 up to {}", a.head_dim, kHeadDimMax);
-    if (value_dim_of(a) != a.head_dim) return "GPU kernels need values as wide as keys";
+    if (value_dim_of(a) % 8 != 0 || value_dim_of(a) > a.head_dim)
+      return fmt::format("values of {} columns are not whole units of 8, or wider than keys", value_dim_of(a));
   }
   if (members.size() == 1) return std::nullopt;
   if (members.size() > 2 || graph.op(members[1]) != Op::kQuantize) return "attention can only be fused with a quantize";
@@ -107,7 +108,7 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
                                                              const ir::Bounds& bounds, const Tuning& tuning) {
   constexpr std::int64_t kLanesWanted = 256, kWavesOfWide = 8, kLongChunkDim = 64;
   if (!uses_matrix_instructions(target, bounds.tokens, tuning) || bounds.tokens <= bounds.sequences ||
-      attention.head_dim % 32 != 0)
+      attention.head_dim % 32 != 0 || value_dim_of(attention) != attention.head_dim || attention.selected > 0)
     return std::nullopt;
   AttentionConfig::Tiles out;
   out.parts = (attention.head_dim + kTilesPartMax - 1) / kTilesPartMax;
@@ -278,8 +279,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));
   if (asked.split && !many)
     out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
-  if (asked.tiles.value_or(true) && attention.selected == 0)
-    out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
+  if (asked.tiles.value_or(true)) out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
   // The grid of AttentionTiles has blocks for tiles and, behind them, blocks for single rows (attention_tiles.h).
   if (out.tiles) {
     out.workers = 1;
@@ -288,7 +288,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   }
   out.blocks += rows * jobs * out.workers;
   if (out.workers > 1)
-    out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (attention.head_dim + 2) * 4;
+    out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (value_dim_of(attention) + 2) * 4;
   return out;
 }
 
@@ -300,8 +300,10 @@ std::string attention_problem(const AttentionConfig& config, const ir::Attention
                               const ir::Bounds& bounds, const AttentionChoice& asked) {
   const bool prompt = bounds.tokens > bounds.sequences;
   if (prompt && asked.tiles.value_or(false) && bounds.tokens >= kPromptTokensLeast && !config.tiles)
-    return fmt::format("--attention tiles needs heads of a multiple of 32 columns, and this model's have {}",
-                       attention.head_dim);
+    return fmt::format(
+        "--attention tiles needs heads of a multiple of 32 columns, keys and values alike, and this model's have {} "
+        "and {}",
+        attention.head_dim, value_dim_of(attention));
   if (!prompt && asked.split.value_or(false) && bounds.tokens <= kTokenTile && config.workers < 2)
     return fmt::format("--attention split is not possible: a context of {} positions is too short for two workers",
                        positions_seen(attention, bounds));

@@ -26,9 +26,8 @@
 // Long contexts are split over up to kWorkers blocks ("workers"): they take chunks round-robin, write partial results
 // to scratch, and the last to finish merges all of them in the order of the workers (last_arrival). A worker gets at
 // least kTokensPerWorker tokens, so short contexts need no merge. The grid's size is constant, and the result depends
-// on the position only, not on which block is last.
-//
-// Sparse attention: the context is that of the selected positions (selected_keys.h).
+// on the position only, not on which block is last. Sparse attention: the context is that of the selected positions
+// (selected_keys.h).
 
 #include "kernels/gpu/alibi.h"
 #include "kernels/gpu/formats.h"
@@ -47,6 +46,7 @@ struct AttentionDefaults {
   static constexpr int kTeamTokens = 8;         ///< most tokens of a team in a chunk
   static constexpr int kHeadsPerBlock = 0;      ///< query heads of a block; 0: all of a KV head
   static constexpr int kQueryFloats = 0;        ///< floats from row to row of q; 0: kHeads * head_dim
+  static constexpr int kValueDim = 0;           ///< columns of a value, at most head_dim; 0: head_dim
   static constexpr int kWindow = 0;             ///< sliding window: tokens that a row sees, itself included; 0: all
   static constexpr int kChunkedTo = 0;          ///< c > 0: a row at p sees tokens from c * floor(p / c) on; 0: all
   static constexpr float kSoftcap = 0;          ///< soft-cap: scores become cap * tanh(score / cap); 0: off
@@ -63,17 +63,19 @@ template <class C>
 struct Attention {
   using Pool = typename C::Pool;
   static constexpr int kHeadDim = Pool::kHeadDim, kKvHeads = Pool::kKvHeads;
+  static constexpr int kValueDim = C::kValueDim > 0 ? C::kValueDim : kHeadDim;
   static constexpr int kGroup = C::kHeadsPerBlock > 0 ? C::kHeadsPerBlock : C::kHeads / kKvHeads;
   static_assert(C::kHeads % kKvHeads == 0 && C::kHeads / kKvHeads % kGroup == 0,
                 "kGroup must divide the query heads of a KV head");
   static_assert(kHeadDim % 8 == 0 && kHeadDim <= 512, "head_dim: a multiple of 8, at most 512");
+  static_assert(kValueDim % 8 == 0 && kValueDim <= kHeadDim, "kValueDim: a multiple of 8, at most head_dim");
   static constexpr bool kSparse = C::kSelected > 0;
   static_assert(!kSparse || (C::kWindow == 0 && C::kChunkedTo == 0 && C::kAlibi == 0),
                 "sparse attention has no window, chunks or ALiBi");
 
   /// The smallest power of two that is at least `units`.
   FORGE_DEVICE static constexpr int lanes_of(int units) { return units <= 1 ? 1 : 2 * lanes_of((units + 1) / 2); }
-  static constexpr int kUnits = kHeadDim / 8;  ///< units of 16 bytes in a row of K or V
+  static constexpr int kUnits = kHeadDim / 8, kValueUnits = kValueDim / 8;  ///< units of 16 bytes in a row of K or V
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kTeamLanes = lanes_of(kUnits) < kWave ? lanes_of(kUnits) : kWave;  ///< lanes that share a token
   static constexpr int kOwn = ceil_div(kUnits, kTeamLanes);                               ///< units of a lane
@@ -84,15 +86,15 @@ struct Attention {
   static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
   static constexpr int kJobs = C::kHeads / kGroup;  ///< blocks of a row, per worker
   static constexpr int kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
-  static constexpr int kPartial = kHeadDim + 2;  ///< floats of a partial result of a head: values, maximum, sum
-  static constexpr int kColumns = C::kHeads * kHeadDim;
+  static constexpr int kPartial = kValueDim + 2;  ///< floats of a partial result of a head: values, maximum, sum
+  static constexpr int kColumns = C::kHeads * kValueDim;
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
   static_assert(kTeamLanes <= kWave && is_power_of_two(kTokens),
                 "a team must fit into a wave, and its tokens must be a power of two");
 
   struct Lds {
-    Shared<F32x4, C::kWaves * kGroup * kHeadDim / 4> values;  ///< [waves][kGroup][kHeadDim]
-    Shared<float, C::kWaves * kGroup> maxima, sums;           ///< [kGroup][waves]
+    Shared<F32x4, C::kWaves * kGroup * kValueDim / 4> values;  ///< [waves][kGroup][kValueDim]
+    Shared<float, C::kWaves * kGroup> maxima, sums;            ///< [kGroup][waves]
     Shared<u32, 1> flag;
   };
   /// A row with position -1 is padding: its output is zeros. K and V of all positions up to the row's own must be in
@@ -118,11 +120,11 @@ struct Attention {
     float maximum[kGroup];      ///< of all scores of the wave so far; the same in all lanes
     float sum[kGroup];          ///< sum of the weights of the token whose score the lane holds
   };
-  using Units = U32x4[kTokens][kOwn];
+  using Loaded = U32x4[kTokens][kOwn];
   using Query = Part[kGroup][kOwn];
   /// A lane's part of a chunk: its units of the keys and values of its team's tokens.
   struct Chunk {
-    Units keys, values;
+    Loaded keys, values;
   };
   /// The block's part: query heads head0 .. head0+kGroup-1 of row t. It sees tokens oldest .. newest, which are its
   /// positions up to its own, or with kSparse those of `keys`. table: the block table of its sequence.
@@ -143,25 +145,26 @@ struct Attention {
     }
   }
 
-  /// The lane's number in its team, which is the first unit of 8 dimensions that it holds (kUnits or more: none).
+  /// The lane's number in its team, which is the first unit of 8 dimensions that it holds (Units or more: none).
   FORGE_DEVICE static int unit() { return lane_id() % kTeamLanes; }
-  /// True if the lane has an own-th unit. All lanes have the units before the last.
+  /// True if the lane has an own-th unit of a row of Units.
+  template <int Units = kUnits>
   FORGE_DEVICE static bool has_unit(int own) {
-    return kUnits % kTeamLanes == 0 || own + 1 < kOwn || unit() + own * kTeamLanes < kUnits;
+    return (own + 1) * kTeamLanes <= Units || unit() + own * kTeamLanes < Units;
   }
   /// Position of the i-th token that the lane's team has of a chunk.
   FORGE_DEVICE static int token_of(int chunk, int i) { return chunk * kChunk + i * kTeams + lane_id() / kTeamLanes; }
-  /// Index of a token's row in the pools.
+  /// The number of a token's row in the pools.
   FORGE_DEVICE static u64 row_of(const Job& job, int token) {
     if constexpr (kSparse) token = job.keys.position_of(token);
     const int slot = load(job.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
-    return Pool::index(slot, job.kv_head, 0);
+    return Pool::row(slot, job.kv_head);
   }
 
-  /// Addresses of a lane's part of a chunk. The lane loads the team's tokens token0 + from .. token0 + to.
+  /// Where a lane's part of a chunk is. The lane loads the team's tokens token0 + from .. token0 + to.
   struct Place {
     int token0, from, to;
-    u64 first;  ///< pool index of token0's row plus the lane's unit; of the unit alone unless kOneBlock
+    u64 row;  ///< of token0, if kOneBlock
   };
   /// A chunk lies within one block of the pool, so that one look-up in the block table gives all its rows.
   static constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0 && (!kSparse || C::kSelectedBlock % kChunk == 0);
@@ -169,26 +172,28 @@ struct Attention {
   FORGE_DEVICE static Place place_of(const Job& job, int chunk, int newest) {
     const int token0 = token_of(chunk, 0);
     return {token0, job.oldest - token0, (has_unit(0) ? newest : -1) - token0,
-            (kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes * kHeadDim : 0) + unit() * 8};
+            kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes : 0};
   }
-  /// Loads the lane's units of keys or values; zeros for tokens that are not seen, whose blocks may belong to another
-  /// sequence by now.
-  FORGE_DEVICE static void load_units(const u16* pool, const Job& job, const Place& place, Units& out) {
+  /// Loads the lane's units of keys or values, which have Units; zeros for tokens that are not seen, whose blocks may
+  /// belong to another sequence by now.
+  template <int Units>
+  FORGE_DEVICE static void load_units(const u16* pool, const Job& job, const Place& place, Loaded& out) {
+    const u16* first = pool + (place.row * Units + unit()) * 8;
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own) out[i][own] = U32x4{};
       if (i * kTeams < place.from || i * kTeams > place.to) continue;
-      const u64 row = kOneBlock ? static_cast<u64>(i) * kTeams * kHeadDim : row_of(job, place.token0 + i * kTeams);
+      const u64 row = kOneBlock ? static_cast<u64>(i) * kTeams : row_of(job, place.token0 + i * kTeams);
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own)
-        if (has_unit(own)) out[i][own] = load16(pool + place.first + row + own * kTeamLanes * 8);
+        if (has_unit<Units>(own)) out[i][own] = load16(first + row * Units * 8 + own * kTeamLanes * 8);
     }
   }
   FORGE_DEVICE static void load_chunk(const Args& args, const Job& job, int chunk, int newest, Chunk& out) {
     const Place place = place_of(job, chunk, newest);
-    load_units(args.k, job, place, out.keys);
-    load_units(args.v, job, place, out.values);
+    load_units<kUnits>(args.k, job, place, out.keys);
+    load_units<kValueUnits>(args.v, job, place, out.values);
   }
   /// Loads only the row's own token, whose row in the pools is `own`.
   FORGE_DEVICE static void load_own(const Args& args, const Job& job, int chunk, u64 own, Chunk& out) {
@@ -197,9 +202,9 @@ struct Attention {
       if (token_of(chunk, i) != job.position) continue;
       FORGE_UNROLL
       for (int n = 0; n < kOwn; ++n) {
-        if (!has_unit(n)) continue;
-        out.keys[i][n] = load16(args.k + own + (unit() + n * kTeamLanes) * 8);
-        out.values[i][n] = load16(args.v + own + (unit() + n * kTeamLanes) * 8);
+        const int at = unit() + n * kTeamLanes;
+        if (has_unit(n)) out.keys[i][n] = load16(args.k + (own * kUnits + at) * 8);
+        if (has_unit<kValueUnits>(n)) out.values[i][n] = load16(args.v + (own * kValueUnits + at) * 8);
       }
     }
   }
@@ -249,7 +254,7 @@ struct Attention {
     Place place = {};
     if (next >= 0) {
       place = place_of(job, next, job.newest);
-      load_units(args.k, job, place, loaded.keys);
+      load_units<kUnits>(args.k, job, place, loaded.keys);
     }
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
@@ -286,7 +291,7 @@ struct Attention {
         }
       }
     }
-    if (next >= 0) load_units(args.v, job, place, loaded.values);
+    if (next >= 0) load_units<kValueUnits>(args.v, job, place, loaded.values);
   }
 
   /// Sum of `value` over the teams of the wave; every team gets it.
@@ -313,10 +318,10 @@ struct Attention {
         FORGE_UNROLL
         for (int j = 0; j < 8; ++j) halves[j / 4].at[j % 4] = sum_teams(state.values[h][own].at[j]);
         const int at = lane_id() + own * kTeamLanes;
-        if (lane_id() >= kTeamLanes || at >= kUnits) continue;
+        if (lane_id() >= kTeamLanes || at >= kValueUnits) continue;
         FORGE_UNROLL
         for (int half = 0; half < 2; ++half)
-          lds.values.set(((wave_id() * kGroup + h) * kHeadDim) / 4 + at * 2 + half, halves[half]);
+          lds.values.set(((wave_id() * kGroup + h) * kValueDim) / 4 + at * 2 + half, halves[half]);
       }
     }
     barrier();
@@ -334,20 +339,20 @@ struct Attention {
     for (int wave = 0; wave < C::kWaves; ++wave) {
       const float weight = exp2_of(lds.maxima.get(h * C::kWaves + wave) - out.maximum);
       out.sum = fma_of(lds.sums.get(h * C::kWaves + wave), weight, out.sum);
-      out.value = fma_of(lds.values.scalar((wave * kGroup + h) * kHeadDim + dim), weight, out.value);
+      out.value = fma_of(lds.values.scalar((wave * kGroup + h) * kValueDim + dim), weight, out.value);
     }
     return out;
   }
 
   /// Writes the worker's partial result: [kGroup][kPartial].
   FORGE_DEVICE static void write_partial(const Lds& lds, float* partial) {
-    for (int i = thread_id(); i < kGroup * kHeadDim; i += kThreads) {
-      const int h = i / kHeadDim, dim = i % kHeadDim;
+    for (int i = thread_id(); i < kGroup * kValueDim; i += kThreads) {
+      const int h = i / kValueDim, dim = i % kValueDim;
       const Merged all = merged(lds, h, dim);
       partial[h * kPartial + dim] = all.value;
       if (dim != 0) continue;
-      partial[h * kPartial + kHeadDim] = all.maximum;
-      partial[h * kPartial + kHeadDim + 1] = all.sum;
+      partial[h * kPartial + kValueDim] = all.maximum;
+      partial[h * kPartial + kValueDim + 1] = all.sum;
     }
   }
 
@@ -361,7 +366,7 @@ struct Attention {
   /// Writes element i of the job's output. 16 neighbouring lanes make 16 neighbouring elements, which are one quantised
   /// block.
   FORGE_DEVICE static void write(const Args& args, const Job& job, int i, float value, bool real) {
-    const int column = job.head0 * kHeadDim + i;
+    const int column = job.head0 * kValueDim + i;
     if constexpr (C::kStored) store(args.out + static_cast<u64>(job.t) * kColumns + column, value, real);
     if constexpr (C::kQuantised)
       quantise_block<kColumns>(args.rows + static_cast<u64>(job.t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
@@ -369,12 +374,12 @@ struct Attention {
   /// Writes the whole job; each(h, dim) computes an element.
   template <class Each>
   FORGE_DEVICE static void write_row(const Args& args, const Job& job, Each&& each) {
-    constexpr int kCount = kGroup * kHeadDim, kTurns = ceil_div(kCount, kThreads);
+    constexpr int kCount = kGroup * kValueDim, kTurns = ceil_div(kCount, kThreads);
     FORGE_UNROLL
     for (int turn = 0; turn < kTurns; ++turn) {
       const int i = turn * kThreads + thread_id();
       const bool real = i < kCount;
-      const float value = each(real ? i / kHeadDim : 0, real ? i % kHeadDim : 0);
+      const float value = each(real ? i / kValueDim : 0, real ? i % kValueDim : 0);
       write(args, job, i, value, real);
     }
   }
@@ -391,8 +396,8 @@ struct Attention {
       for (int w = 0; w < C::kWorkers; ++w) {
         const float* from = partials + ((w < count ? w : 0) * kGroup + h) * kPartial;
         values[w] = load_fresh(from + dim);
-        maxima[w] = load_fresh(from + kHeadDim);
-        sums[w] = load_fresh(from + kHeadDim + 1);
+        maxima[w] = load_fresh(from + kValueDim);
+        sums[w] = load_fresh(from + kValueDim + 1);
       }
       float maximum = kLowest, sum = 0, value = 0;
       FORGE_UNROLL

@@ -59,6 +59,7 @@ struct AttentionTiles {
   /// subnormal in F16: these have fewer bits, and gfx90a's matrix instructions treat them as zeros.
   static constexpr float kRaise = 10;
   static_assert(C::kWorkers == 1, "kWorkers must be 1");
+  static_assert(Rows::kValueDim == kHeadDim && !Rows::kSparse, "values as wide as keys, and no selected positions");
   static_assert(T::kM == kRowsOfWave && T::kLanes == kWave && T::kF16,
                 "the tile must be f16, 16 rows high and of this wave size");
   static_assert(C::kTileTokens % kRowsOfWave == 0 && kHeadsOfKv % C::kTileHeads == 0,

@@ -46,13 +46,15 @@ struct Cache {
   int kv_heads, dim, block_tokens;
   Buffer<std::uint16_t> k, v;
   Buffer<int> tables{static_cast<std::size_t>(kSequences) * kTableBlocks};
+  int value_dim;
 
   Cache(const AttentionProblem& c, const SelectedBlocks& selected)
       : kv_heads(c.heads.kv_heads),
         dim(c.heads.dim),
         block_tokens(c.block_tokens),
         k(static_cast<std::size_t>(kSequences) * kTableBlocks * kv_heads * block_tokens * dim),
-        v(k.size()) {
+        v(k.size() / dim * c.value_dim()),
+        value_dim(c.value_dim()) {
     std::vector<int> blocks(tables.size());
     std::iota(blocks.begin(), blocks.end(), 0);
     std::shuffle(blocks.begin(), blocks.end(), random_engine());
@@ -75,15 +77,16 @@ struct Cache {
           if (!is_seen(token, head)) continue;
           const auto keys = random_floats(dim), values = random_floats(dim);
           for (int d = 0; d < dim; ++d) {
-            k[index(s, token, head, d)] = quant::f16_of_f32(keys[d]);
-            v[index(s, token, head, d)] = quant::f16_of_f32(values[d]);
+            k[index(s, token, head) * dim + d] = quant::f16_of_f32(keys[d]);
+            if (d < value_dim) v[index(s, token, head) * value_dim + d] = quant::f16_of_f32(values[d]);
           }
         }
     }
   }
-  [[nodiscard]] std::size_t index(int sequence, int token, int head, int d) const {
+  /// The number of a row.
+  [[nodiscard]] std::size_t index(int sequence, int token, int head) const {
     const auto block = static_cast<std::size_t>(tables[sequence * kTableBlocks + token / block_tokens]);
-    return ((block * kv_heads + head) * block_tokens + token % block_tokens) * dim + d;
+    return (block * kv_heads + head) * block_tokens + token % block_tokens;
   }
 };
 
@@ -101,13 +104,15 @@ std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const 
     tokens.push_back(token);
     double dot = 0;
     for (int d = 0; d < c.heads.dim; ++d)
-      dot += static_cast<double>(q[d]) * quant::f32_of_f16(cache.k[cache.index(row.sequence, token, kv_head, d)]);
+      dot += static_cast<double>(q[d]) *
+             quant::f32_of_f16(cache.k[cache.index(row.sequence, token, kv_head) * c.heads.dim + d]);
     dot *= c.scale();
     if (c.mask.softcap > 0) dot = c.mask.softcap * std::tanh(dot / c.mask.softcap);
     if (c.mask.alibi > 0)
       dot -= static_cast<double>(ir::alibi_slope(c.mask.alibi, c.heads.heads, head)) * (row.position - token);
     scores.push_back(dot);
   }
+  const int width = c.latent > 0 ? c.heads.dim : c.value_dim();
   double most = *std::ranges::max_element(scores);
   if (c.mask.sinks) most = std::max<double>(most, sink);
   double sum = c.mask.sinks ? std::exp(sink - most) : 0;
@@ -115,7 +120,8 @@ std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const 
   for (std::size_t i = 0; i < scores.size(); ++i)
     for (int d = 0; d < c.value_dim(); ++d)
       out[d] += scores[i] / sum *
-                quant::f32_of_f16((c.latent > 0 ? cache.k : cache.v)[cache.index(row.sequence, tokens[i], kv_head, d)]);
+                quant::f32_of_f16(
+                    (c.latent > 0 ? cache.k : cache.v)[cache.index(row.sequence, tokens[i], kv_head) * width + d]);
   return out;
 }
 
@@ -135,6 +141,7 @@ void AttentionProblem::write_to(codegen::ConfigText& out) const {
       .flag("kSinks", mask.sinks)
       .flag("kStored", output != kQuantised)
       .flag("kQuantised", output != kStored);
+  if (narrow > 0) out.number("kValueDim", narrow);
   if (selection.count > 0) out.number("kSelected", selection.count).number("kSelectedBlock", selection.block);
 }
 

@@ -59,7 +59,8 @@ struct AttentionProblem {
   double tolerance = 2e-5;  ///< relative to outputs stored as f32
   int latent = 0;           ///< > 0: values are the first so many columns of keys
   AttentionSelection selection = {};
-  [[nodiscard]] int value_dim() const { return latent > 0 ? latent : heads.dim; }
+  int narrow = 0;  ///< > 0: columns of a value, fewer than those of a key
+  [[nodiscard]] int value_dim() const { return latent > 0 ? latent : narrow > 0 ? narrow : heads.dim; }
   [[nodiscard]] int total() const { return static_cast<int>(rows.size()); }
   [[nodiscard]] int real() const {
     return static_cast<int>(std::ranges::count_if(rows, [](const AttentionRow& row) { return row.position >= 0; }));

@@ -12,9 +12,10 @@ namespace {
 struct Heads {
   AttentionHeads of;
   int per_block;
+  int narrow = 0;  ///< columns of a value; 0: as many as keys have
 };
-constexpr Heads kHeads[] = {{{4, 4, 64}, 0}, {{6, 2, 32}, 0},  {{4, 1, 80}, 2},  {{2, 1, 256}, 0},
-                            {{3, 3, 16}, 1}, {{2, 1, 512}, 1}, {{4, 2, 512}, 0}, {{2, 1, 320}, 0}};
+constexpr Heads kHeads[] = {{{4, 4, 64}, 0},    {{6, 2, 32}, 0},  {{4, 1, 80}, 2},  {{2, 1, 256}, 0},
+                            {{3, 3, 16}, 1, 8}, {{2, 1, 512}, 1}, {{4, 2, 512}, 0}, {{2, 1, 320}, 0, 256}};
 // How the work on one row is split.
 struct Cut {
   int workers, waves, worker_tokens, team_tokens;
@@ -56,7 +57,7 @@ struct AttentionCase {
   int block_tokens, step, wave;
   AttentionSelection selection = {};
   [[nodiscard]] AttentionProblem problem() const {
-    return {heads.of, mask, output, block_tokens, kSteps[step], cut.workers, 2e-5, 0, selection};
+    return {heads.of, mask, output, block_tokens, kSteps[step], cut.workers, 2e-5, 0, selection, heads.narrow};
   }
 };
 
@@ -106,7 +107,7 @@ TEST_CASE("attention gives softmax(q k) v for all heads, masks, splits and steps
 }
 
 TEST_CASE("sparse attention sees the selected blocks of positions, whether chunks lie within a block or not") {
-  constexpr Heads kSome[] = {{{4, 4, 64}, 0}, {{6, 2, 32}, 1}, {{4, 2, 80}, 2}, {{4, 2, 512}, 0}};
+  constexpr Heads kSome[] = {{{4, 4, 64}, 0}, {{6, 2, 32}, 1}, {{4, 2, 80}, 2, 64}, {{4, 2, 512}, 0}};
   constexpr AttentionSelection kSelections[] = {{20, 1}, {3, 5}, {2, 32}, {1, 64}};
   constexpr AttentionMask kMasks[] = {{0, 0}, {0, 30, true}};
   const Choice<7> sizes{std::size(kSome),
