@@ -64,6 +64,7 @@ struct Attention {
   using Pool = typename C::Pool;
   static constexpr int kHeadDim = Pool::kHeadDim, kKvHeads = Pool::kKvHeads;
   static constexpr int kValueDim = C::kValueDim > 0 ? C::kValueDim : kHeadDim;
+  static constexpr bool kShared = false;  ///< values are the first columns of keys
   static constexpr int kGroup = C::kHeadsPerBlock > 0 ? C::kHeadsPerBlock : C::kHeads / kKvHeads;
   static_assert(C::kHeads % kKvHeads == 0 && C::kHeads / kKvHeads % kGroup == 0,
                 "kGroup must divide the query heads of a KV head");
@@ -363,13 +364,12 @@ struct Attention {
     return sum > 0 ? all.value / sum : 0.0f;
   }
 
-  /// Writes element i of the job's output. 16 neighbouring lanes make 16 neighbouring elements, which are one quantised
-  /// block.
-  FORGE_DEVICE static void write(const Args& args, const Job& job, int i, float value, bool real) {
-    const int column = job.head0 * kValueDim + i;
-    if constexpr (C::kStored) store(args.out + static_cast<u64>(job.t) * kColumns + column, value, real);
+  /// Writes a column of row t of the output. 16 neighbouring lanes make 16 neighbouring columns, which are one
+  /// quantised block.
+  FORGE_DEVICE static void write(const Args& args, int t, int column, float value, bool real) {
+    if constexpr (C::kStored) store(args.out + static_cast<u64>(t) * kColumns + column, value, real);
     if constexpr (C::kQuantised)
-      quantise_block<kColumns>(args.rows + static_cast<u64>(job.t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
+      quantise_block<kColumns>(args.rows + static_cast<u64>(t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
   }
   /// Writes the whole job; each(h, dim) computes an element.
   template <class Each>
@@ -380,7 +380,7 @@ struct Attention {
       const int i = turn * kThreads + thread_id();
       const bool real = i < kCount;
       const float value = each(real ? i / kValueDim : 0, real ? i % kValueDim : 0);
-      write(args, job, i, value, real);
+      write(args, job.t, job.head0 * kValueDim + i, value, real);
     }
   }
   /// Writes the output of the only worker.

@@ -38,6 +38,7 @@ template <class C>
 struct LatentAttention {
   using Pool = typename C::Pool;
   static constexpr int kRow = Pool::kHeadDim, kValueDim = C::kValueDim, kGroup = C::kHeadsPerBlock;
+  static constexpr bool kShared = true;  ///< values are the first columns of keys
   static constexpr int kThreads = C::kWaves * kWave, kChunk = 16, kTokenLanes = 2, kHeadLanes = kChunk * kTokenLanes;
   static constexpr int kUnits = kRow / 8, kValueUnits = kValueDim / 8;  ///< of 16 bytes
   static constexpr int kHalf = ceil_div(kUnits, kTokenLanes);           ///< units of a row that a lane multiplies
@@ -129,9 +130,13 @@ struct LatentAttention {
       if (at < kChunk * kUnits) lds.rows.set(at / kUnits * kStride + at % kUnits, staged[i]);
     }
   }
-  FORGE_DEVICE static void load_query(const Args& args, const Job& job, Lds& lds) {
+  /// Index of a head's query, in floats.
+  FORGE_DEVICE static u64 query_at(int t, int head) {
     constexpr int kFloats = C::kQueryFloats > 0 ? C::kQueryFloats : C::kHeads * kRow;
-    const float* from = args.q + static_cast<u64>(job.t) * kFloats + job.head0 * kRow;
+    return static_cast<u64>(t) * kFloats + head * kRow;
+  }
+  FORGE_DEVICE static void load_query(const Args& args, const Job& job, Lds& lds) {
+    const float* from = args.q + query_at(job.t, job.head0);
     for (int i = thread_id(); i < kGroup * kRow / 4; i += kThreads)
       lds.query.set(i, __builtin_bit_cast(F32x4, load16(from + i * 4)));
   }
@@ -212,18 +217,21 @@ struct LatentAttention {
     barrier();
   }
 
+  /// As Attention::write.
+  FORGE_DEVICE static void write(const Args& args, int t, int column, float value, bool real) {
+    if constexpr (C::kStored) store(args.out + static_cast<u64>(t) * kColumns + column, value, real);
+    if constexpr (C::kQuantised)
+      quantise_block<kColumns>(args.rows + static_cast<u64>(t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
+  }
   /// Writes the job's output; each(h, dim) computes an element. 16 neighbouring lanes make one quantised block.
   template <class Each>
-  FORGE_DEVICE static void write(const Args& args, const Job& job, Each&& each) {
+  FORGE_DEVICE static void write_job(const Args& args, const Job& job, Each&& each) {
     constexpr int kCount = kGroup * kValueDim;
     for (int turn = 0; turn < ceil_div(kCount, kThreads); ++turn) {
       const int i = turn * kThreads + thread_id(), column = job.head0 * kValueDim + i;
       const bool real = i < kCount;
       const float value = each(real ? i / kValueDim : 0, real ? i % kValueDim : 0);
-      if constexpr (C::kStored) store(args.out + static_cast<u64>(job.t) * kColumns + column, value, real);
-      if constexpr (C::kQuantised)
-        quantise_block<kColumns>(args.rows + static_cast<u64>(job.t) * Q8Rows<kColumns>::kRowBytes, column, value,
-                                 real);
+      write(args, job.t, column, value, real);
     }
   }
   FORGE_DEVICE static void write_partial(const Lds& lds, float* partial) {
@@ -248,11 +256,16 @@ struct LatentAttention {
     return sum > 0 ? value / sum : 0.0f;
   }
 
-  /// Grid: [rows][kJobs][kWorkers].
+  /// The first position that a row sees.
+  FORGE_DEVICE static int oldest_of(int) { return 0; }
+
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     release_consumers();
-    const int t = block_id() / (kJobs * C::kWorkers), part = block_id() / C::kWorkers % kJobs;
-    const int worker = block_id() % C::kWorkers;
+    run_block(args, lds, block_id());
+  }
+  /// Runs block `id` of kBlocks: [rows][kJobs][kWorkers].
+  FORGE_DEVICE static void run_block(const Args& args, Lds& lds, int id) {
+    const int t = id / (kJobs * C::kWorkers), part = id / C::kWorkers % kJobs, worker = id % C::kWorkers;
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     const int position = uniform(load(args.positions + t));
     const int sequence = position < 0 ? 0 : load(args.sequences + t);
@@ -292,9 +305,9 @@ struct LatentAttention {
       float* partials = args.scratch + (static_cast<u64>(t) * kJobs + part) * C::kWorkers * kGroup * kPartial;
       write_partial(lds, partials + static_cast<u64>(worker) * kGroup * kPartial);
       if (!last_arrival(args.counters + t * kJobs + part, static_cast<u32>(workers), lds.flag)) return;
-      write(args, job, [&](int h, int dim) { return merged(partials, workers, h, dim); });
+      write_job(args, job, [&](int h, int dim) { return merged(partials, workers, h, dim); });
     } else {
-      write(args, job, [&](int h, int dim) {
+      write_job(args, job, [&](int h, int dim) {
         const float sum = lds.sums.get(h);
         return sum > 0 ? lds.query.scalar(h * kValueDim + dim) / sum : 0.0f;
       });

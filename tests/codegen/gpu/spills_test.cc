@@ -110,23 +110,37 @@ KernelText select_text(const GpuTarget& target, const char* kernel, bool by_bloc
   return text;
 }
 
-/// Attention of one token to 2048 selected latent rows.
-KernelText latent_text(const GpuTarget& target) {
-  KernelText text{.header = "kernels/gpu/latent_attention.h",
-                  .kernel = "LatentAttention",
-                  .defaults = "LatentAttentionDefaults",
+/// Attention of 128 heads to latent rows: of one token to 2048 selected rows, or of a prompt of 512 tokens by tiles.
+KernelText latent_text(const GpuTarget& target, bool prompt) {
+  ir::AttentionAttrs attention;
+  attention.heads = 128;
+  attention.kv_heads = 1;
+  attention.head_dim = 576;
+  attention.value_dim = 512;
+  if (!prompt) attention.selected = 2048;
+  attention.selected_block = 1;
+  const ir::Bounds bounds = prompt ? ir::Bounds{512, 64, 1, 4096} : ir::Bounds{1, 1, 1, 4096};
+  const auto config = choose_latent_attention(target, attention, bounds, {{"matrix", 1}});
+  REQUIRE(config.tiles.has_value() == prompt);
+  KernelText text{.header = prompt ? "kernels/gpu/latent_tiles.h" : "kernels/gpu/latent_attention.h",
+                  .kernel = prompt ? "LatentTiles" : "LatentAttention",
+                  .defaults = prompt ? "LatentTilesDefaults" : "LatentAttentionDefaults",
                   .before = {},
-                  .blocks = 16 * 6,
-                  .threads = 256};
+                  .blocks = config.blocks,
+                  .threads = config.waves * target.wave};
   text.config.use("Pool", fmt::format("KvPool<1, 576, {}>", kGpuKvBlockTokens))
       .number("kValueDim", 512)
-      .number("kHeads", 128)
-      .number("kHeadsPerBlock", 8)
-      .number("kWorkers", 6)
-      .number("kTableBlocks", 4096)
+      .number("kHeads", attention.heads)
+      .number("kHeadsPerBlock", config.heads_per_block)
+      .number("kWorkers", config.workers)
+      .number("kTokensTotal", bounds.tokens)
+      .number("kTableBlocks", bounds.table_blocks)
       .real("kScale", 0.125F)
-      .number("kSelected", 2048)
-      .number("kWaves", text.threads / target.wave);
+      .number("kSelected", attention.selected)
+      .number("kWaves", config.waves)
+      .flag("kStored", false)
+      .flag("kQuantised", true);
+  if (config.tiles) write_tiles(*config.tiles, text.config);
   return text;
 }
 
@@ -201,6 +215,21 @@ TEST_CASE("attention of wide heads keeps queries and sums in registers") {
   }
 }
 
+TEST_CASE("attention of a prompt on latents spills a few addresses at most") {
+  constexpr std::int64_t kAddresses = 32, kAddressesGfx11 = 448;  // as for wide heads
+  for (const GpuTarget* known : compilable({"gfx1100", "gfx942", "sm_90"})) {
+    const GpuTarget& target = *known;
+    KernelSet kernels;
+    kernels.add(kernel_source(target, "latent_tiles", latent_text(target, true)));
+    for (const auto& kernel : compiled(target, kernels)) {
+      INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
+                       << " bytes spilled");
+      CHECK(kernel.facts.spill_bytes <= (target.matrix == MatrixKind::kWmmaGfx11 ? kAddressesGfx11 : kAddresses));
+      CHECK(kernel.facts.lds_bytes <= 48 << 10);
+    }
+  }
+}
+
 TEST_CASE("sparse attention of one token does not spill") {
   for (const GpuTarget* known : compilable({"gfx1100", "gfx942", "sm_90"})) {
     const GpuTarget& target = *known;
@@ -208,7 +237,7 @@ TEST_CASE("sparse attention of one token does not spill") {
     for (const char* kernel : {"ScoreKeys", "ChooseKeys"})
       for (const bool by_blocks : {false, true})
         kernels.add(kernel_source(target, kernel, select_text(target, kernel, by_blocks)));
-    kernels.add(kernel_source(target, "latent_attention", latent_text(target)));
+    kernels.add(kernel_source(target, "latent_attention", latent_text(target, false)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.lds_bytes
                        << " bytes of LDS");
