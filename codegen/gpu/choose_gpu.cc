@@ -73,11 +73,9 @@ Operand GpuChooser::operand_of(const PointerArgument& argument) const {
       return operands_.of(argument.value);
     case Kind::kKeys:
     case Kind::kValues: {
-      const auto layer = graph_.op(argument.node) == Op::kKvStore
-                             ? graph_.attrs_as<ir::KvStoreAttrs>(argument.node).layer
-                             : graph_.attrs_as<ir::AttentionAttrs>(argument.node).layer;
+      const auto layer = static_cast<std::uint64_t>(kv_layer_of(argument.node));
       return plan::operand_at(Space::Kv, static_cast<std::uint16_t>(kv_group_of(argument.node)),
-                              static_cast<std::uint64_t>(2 * layer + (argument.kind == Kind::kValues ? 1 : 0)));
+                              2 * layer + (argument.kind == Kind::kValues ? 1 : 0));
     }
     case Kind::kRecurrent:
       return plan::operand_at(Space::Recurrent,
@@ -100,7 +98,14 @@ Operand GpuChooser::operand_of(const PointerArgument& argument) const {
   throw Error(ErrorCode::kInternal, "a pointer argument of an unknown kind");
 }
 
-/// The KV group of a KV store or an attention.
+/// The layer of a node that stores or reads keys, as its KV group numbers them.
+std::int64_t GpuChooser::kv_layer_of(ir::NodeId node) const {
+  if (graph_.op(node) == Op::kKvStore) return graph_.attrs_as<ir::KvStoreAttrs>(node).layer;
+  if (graph_.op(node) == Op::kSelectKeys) return graph_.attrs_as<ir::SelectKeysAttrs>(node).layer;
+  return graph_.attrs_as<ir::AttentionAttrs>(node).layer;
+}
+
+/// Its KV group.
 std::int64_t GpuChooser::kv_group_of(ir::NodeId node) const {
   return kv_state_of(graph_, graph_.operand(node, graph_.op(node) == Op::kKvStore ? 0 : 1)).group;
 }
@@ -360,13 +365,14 @@ void GpuChooser::fill_rows(const RowSource& source, const TileDraft& draft, cons
   launch(fmt::format("{}_{}_t{}", source.stem, columns, bound), text, arguments);
 }
 
-// Pointers that a configuration does not use (no f32 output, no quantised output, no sinks, no values of their own)
-// must still be valid addresses, so they point to another operand.
+// Pointers that a configuration does not use (no f32 output, no quantised output, no sinks, no values of their own, no
+// selected keys) must still be valid addresses, so they point to another operand.
 std::vector<PointerArgument> GpuChooser::attention_arguments(std::span<const ir::NodeId> nodes,
                                                              std::int64_t counter_count) {
   const auto node = nodes[0];
   const auto q = graph_.operand(node, 0);
-  const bool quantised = nodes.size() > 1, sinks = graph_.operands(node).size() > 6;
+  const bool quantised = nodes.size() > 1, sinks = has_sinks(graph_, node);
+  const bool sparse = graph_.attrs_as<ir::AttentionAttrs>(node).selected > 0;
   const bool shared = kv_state_of(graph_, graph_.operand(node, 1)).shared_row == 1;
   const ir::Value result{node, 0};
   return {{.kind = Kind::kValue, .value = q},
@@ -380,7 +386,13 @@ std::vector<PointerArgument> GpuChooser::attention_arguments(std::span<const ir:
           counters(counter_count),
           {.kind = Kind::kValue, .value = stores_attention(graph_, nodes) ? result : ir::Value{nodes.back(), 0}},
           {.kind = Kind::kValue, .value = quantised ? ir::Value{nodes[1], 0} : result},
-          {.kind = Kind::kValue, .value = sinks ? graph_.operand(node, 6) : q}};
+          {.kind = Kind::kValue, .value = sinks ? graph_.operand(node, 6) : q},
+          {.kind = Kind::kValue, .value = sparse ? graph_.operands(node).back() : q}};
+}
+
+void GpuChooser::write_selection(ir::NodeId node, ConfigText& out) const {
+  const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
+  if (a.selected > 0) out.number("kSelected", a.selected).number("kSelectedBlock", a.selected_block);
 }
 
 std::string GpuChooser::refuses_query(ir::Value q) const {
@@ -393,6 +405,9 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   const auto node = nodes[0];
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
   const auto& bounds = binding_.bounds;
+  const bool prompt = bounds.tokens > bounds.sequences;
+  if (prompt && a.selected > 0 && attention_.tiles.value_or(false))
+    return "--attention tiles is not possible with sparse attention";
   const auto config = choose_attention(target_, a, bounds, tuning_, attention_);
   if (auto why = attention_problem(config, a, bounds, attention_); !why.empty()) return why;
   const auto q = graph_.operand(node, 0);
@@ -403,8 +418,8 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   out_.step.label = quantised ? "attention + quantize" : "attention";
   out_.step.reason = config.tiles ? fmt::format("a prompt's queries in tiles of {}", config.tiles->tokens)
                                   : fmt::format("{} blocks share the context of a row", config.workers);
-  if (bounds.tokens > bounds.sequences ? attention_.tiles.has_value() : attention_.split.has_value())
-    out_.step.reason += ", as requested";
+  if (a.selected > 0) out_.step.reason = "selected keys, " + out_.step.reason;
+  if (prompt ? attention_.tiles.has_value() : attention_.split.has_value()) out_.step.reason += ", as requested";
   KernelText text{.header = config.tiles ? "kernels/gpu/attention_tiles.h" : "kernels/gpu/attention.h",
                   .kernel = config.tiles ? "AttentionTiles" : "Attention",
                   .defaults = config.tiles ? "AttentionTilesDefaults" : "AttentionDefaults",
@@ -418,11 +433,15 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
       .number("kChunkedTo", a.chunk)
       .real("kSoftcap", a.softcap)
       .real("kAlibi", a.alibi)
-      .flag("kSinks", graph_.operands(node).size() > 6)
+      .flag("kSinks", has_sinks(graph_, node))
       .flag("kStored", stores_attention(graph_, nodes))
       .flag("kQuantised", quantised);
+  if (value_dim_of(a) != a.head_dim) text.config.number("kValueDim", value_dim_of(a));
   if (query_floats != a.heads * a.head_dim) text.config.number("kQueryFloats", query_floats);
   config.write_to(text.config);
+  write_selection(node, text.config);
+  if (a.selected > 0)
+    text.config.number("kSelectedLists", graph_.type(graph_.operands(node).back()).cols() / a.selected);
   text.blocks = config.blocks;
   text.threads = config.waves * target_.wave;
   const auto arguments = attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block);

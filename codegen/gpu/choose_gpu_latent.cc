@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "codegen/gpu/gpu_chooser.h"
+#include "codegen/gpu/tile_sizes.h"
 
 // Attention on rows that are keys and values at once (multi-head latent attention; kernels/gpu/latent_attention.h).
 
@@ -11,18 +12,23 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
   const auto& bounds = binding_.bounds;
   const bool prompt = bounds.tokens > bounds.sequences;
-  if (prompt && attention_.tiles.value_or(false)) return "--attention tiles is not possible with latent rows";
   const auto config = choose_latent_attention(target_, a, bounds, tuning_, attention_);
+  if (prompt && attention_.tiles.value_or(false) && bounds.tokens >= kPromptTokensLeast && !config.tiles)
+    return fmt::format("--attention tiles is not possible with {}latent rows of {} columns",
+                       a.selected > 0 ? "selected " : "", a.head_dim);
   const auto q = graph_.operand(node, 0);
   if (auto why = refuses_query(q); !why.empty()) return why;
   const bool quantised = nodes.size() > 1;
   out_.scratch_bytes = config.scratch_bytes;
   out_.step.label = quantised ? "attention + quantize" : "attention";
-  out_.step.reason = fmt::format("latent rows, {} blocks share the context of a row", config.workers);
+  out_.step.reason = fmt::format("{}latent rows, {} blocks share the context of a row",
+                                 a.selected > 0 ? "selected " : "", config.workers);
+  if (config.tiles)
+    out_.step.reason = fmt::format("latent rows, a prompt's queries in tiles of {}", config.tiles->tokens);
   if (prompt ? attention_.tiles.has_value() : attention_.split.has_value()) out_.step.reason += ", as requested";
-  KernelText text{.header = "kernels/gpu/latent_attention.h",
-                  .kernel = "LatentAttention",
-                  .defaults = "LatentAttentionDefaults",
+  KernelText text{.header = config.tiles ? "kernels/gpu/latent_tiles.h" : "kernels/gpu/latent_attention.h",
+                  .kernel = config.tiles ? "LatentTiles" : "LatentAttention",
+                  .defaults = config.tiles ? "LatentTilesDefaults" : "LatentAttentionDefaults",
                   .before = {}};
   text.config.use("Pool", fmt::format("KvPool<1, {}, {}>", a.head_dim, kGpuKvBlockTokens))
       .number("kValueDim", value_dim_of(a))
@@ -37,10 +43,12 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
       .flag("kStored", stores_attention(graph_, nodes))
       .flag("kQuantised", quantised);
   if (const auto floats = row_floats(q); floats != a.heads * a.head_dim) text.config.number("kQueryFloats", floats);
+  write_selection(node, text.config);
+  if (config.tiles) write_tiles(*config.tiles, text.config);
   text.blocks = config.blocks;
   text.threads = config.waves * target_.wave;
-  launch(fmt::format("latent_attention_{}x{}_t{}", a.heads, a.head_dim, bounds.tokens), text,
-         attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block));
+  launch(fmt::format("latent_{}_{}x{}_t{}", config.tiles ? "tiles" : "attention", a.heads, a.head_dim, bounds.tokens),
+         text, attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block));
   return {};
 }
 

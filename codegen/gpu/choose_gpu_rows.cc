@@ -60,6 +60,8 @@ std::string GpuChooser::step_of_one(ir::NodeId node) {
     case Op::kSelfAttention:
       self_attention(node);
       return {};
+    case Op::kSelectKeys:
+      return select_keys(node);
     case Op::kMatchRms:
     case Op::kGaussianTopk:
       row_function(node);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,6 +72,8 @@ class GpuChooser {
   std::string attention(std::span<const ir::NodeId> nodes);
   /// Attention on rows whose first columns are the values (MLA). The same.
   std::string latent_attention(std::span<const ir::NodeId> nodes);
+  /// The constants of sparse attention; nothing for other attention.
+  void write_selection(ir::NodeId node, ConfigText& out) const;
   /// The members of the kernels' Args. nodes: the attention, and optionally the quantize of its result.
   [[nodiscard]] std::vector<PointerArgument> attention_arguments(std::span<const ir::NodeId> nodes,
                                                                  std::int64_t counter_count);
@@ -93,6 +96,8 @@ class GpuChooser {
   void interleaved_split(ir::NodeId node);
   void arrange(ir::NodeId node);
   void self_attention(ir::NodeId node);
+  /// The keys of sparse attention. The same as step_of_one.
+  std::string select_keys(ir::NodeId node);
   void row_function(ir::NodeId node);
   /// nodes: the convolution, and optionally the activation of its result.
   void short_conv(std::span<const ir::NodeId> nodes);
@@ -114,6 +119,7 @@ class GpuChooser {
   void launch(std::string_view stem, const KernelText& text, std::span<const PointerArgument> arguments);
   [[nodiscard]] plan::Operand operand_of(const PointerArgument& argument) const;
   [[nodiscard]] std::int64_t kv_group_of(ir::NodeId node) const;
+  [[nodiscard]] std::int64_t kv_layer_of(ir::NodeId node) const;
   [[nodiscard]] RowCount rows_of_step(const ir::Dim& rows) const;
   [[nodiscard]] std::int64_t row_floats(ir::Value value) const { return binding_.rows.row_elements(value); }
   [[nodiscard]] std::string weight_type(ir::Value weight) const;
@@ -130,6 +136,12 @@ class GpuChooser {
   StepOperands operands_;
   passes::Choice out_;
 };
+
+/// True if an attention has the operand `sinks`.
+bool has_sinks(const ir::Graph& graph, ir::NodeId attention);
+
+/// Why there are no kernels for this choice of keys; nothing if there are.
+std::optional<std::string> refuses_select_keys(const ir::SelectKeysAttrs& select);
 
 /// What a draft's epilogue asks of its block, or the reason why the draft has no GPU kernel.
 std::expected<EpilogueShape, std::string> shape_of(const ir::Graph& graph, const TileDraft& draft);

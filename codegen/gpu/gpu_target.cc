@@ -28,7 +28,8 @@ constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take
 constexpr DType kGpuKvTypes[] = {DType::kF16};
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
 constexpr std::int64_t kStateRowsMax = 1024;
-constexpr std::int64_t kHeadDimMax = 512, kTilesPartMax = 128, kSelfHeadDimMax = 256, kLatentDimMax = 640;
+constexpr std::int64_t kHeadDimMax = 512, kTilesPartMax = 128, kLatentPartMax = 96, kSelfHeadDimMax = 256,
+                       kLatentDimMax = 640;
 constexpr std::int64_t kShortTextTokens = 64;
 
 /// Attention on shared rows (kernels/gpu/latent_attention.h).
@@ -45,11 +46,14 @@ std::optional<std::string> refuses_latents(const ir::AttentionAttrs& a, bool sin
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
   if (kv_state_of(graph, graph.operand(members[0], 1)).shared_row == 1) {
-    if (auto why = refuses_latents(a, graph.operands(members[0]).size() > 6)) return why;
+    if (auto why = refuses_latents(a, has_sinks(graph, members[0]))) return why;
   } else {
+    if (a.selected > 0 && (a.window != 0 || a.chunk != 0 || a.alibi != 0))
+      return "sparse attention has a window, chunks or ALiBi";
     if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
       return fmt::format("head_dim {} is not a multiple of 8 up to {}", a.head_dim, kHeadDimMax);
-    if (value_dim_of(a) != a.head_dim) return "GPU kernels need values as wide as keys";
+    if (value_dim_of(a) % 8 != 0 || value_dim_of(a) > a.head_dim)
+      return fmt::format("values of {} columns are not whole units of 8, or wider than keys", value_dim_of(a));
   }
   if (members.size() == 1) return std::nullopt;
   if (members.size() > 2 || graph.op(members[1]) != Op::kQuantize) return "attention can only be fused with a quantize";
@@ -102,13 +106,14 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
 /// are longer for small heads, which need less shared memory.
 std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& target,
                                                              const ir::AttentionAttrs& attention,
-                                                             const ir::Bounds& bounds, const Tuning& tuning) {
+                                                             const ir::Bounds& bounds, const Tuning& tuning,
+                                                             std::int64_t part_max = kTilesPartMax) {
   constexpr std::int64_t kLanesWanted = 256, kWavesOfWide = 8, kLongChunkDim = 64;
   if (!uses_matrix_instructions(target, bounds.tokens, tuning) || bounds.tokens <= bounds.sequences ||
-      attention.head_dim % 32 != 0)
+      attention.head_dim % 32 != 0 || value_dim_of(attention) % 32 != 0 || attention.selected > 0)
     return std::nullopt;
   AttentionConfig::Tiles out;
-  out.parts = (attention.head_dim + kTilesPartMax - 1) / kTilesPartMax;
+  out.parts = (attention.head_dim + part_max - 1) / part_max;
   const auto group = attention.heads / attention.kv_heads;
   const auto waves = out.parts == 1 ? kLanesWanted / target.wave : kWavesOfWide / out.parts;
   for (std::int64_t heads = 1; heads <= std::min(group, waves); ++heads)
@@ -152,7 +157,8 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
     if (graph.op(node) == Op::kSelfAttention)
       if (const auto columns = graph.attrs_as<ir::SelfAttentionAttrs>(node).head_dim; columns > kSelfHeadDimMax)
         return fmt::format("heads of {} columns are wider than {}", columns, kSelfHeadDimMax);
-    if (graph.op(node) == Op::kSelectKeys) return "GPUs do not support sparse attention yet";
+    if (graph.op(node) == Op::kSelectKeys)
+      if (auto why = refuses_select_keys(graph.attrs_as<ir::SelectKeysAttrs>(node))) return why;
     if (auto why = refuses_state(graph, node)) return why;
     if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members, elementwise::kParametersMax);
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
@@ -223,21 +229,53 @@ std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, con
   return {};
 }
 
+namespace {
+
+/// The most positions that a row sees.
+std::int64_t positions_seen(const ir::AttentionAttrs& attention, const ir::Bounds& bounds) {
+  const auto context = bounds.table_blocks * kGpuKvBlockTokens;
+  return attention.selected > 0 ? std::min(context, attention.selected * attention.selected_block) : context;
+}
+
+/// Tiles of latent rows, which are wider than heads. The keys of a chunk and the partial scores of its waves must fit
+/// into the shared memory that every target has, and rows that no tile has need a thread for each unit of the values.
+std::optional<AttentionConfig::Tiles> choose_latent_tiles(const GpuTarget& target, const ir::AttentionAttrs& attention,
+                                                          const ir::Bounds& bounds, const Tuning& tuning) {
+  constexpr std::int64_t kSlab = 32, kChunk = 32, kScoreBytes = 2048, kSharedMost = 48 << 10;
+  const auto out = choose_attention_tiles(target, attention, bounds, tuning, kLatentPartMax);
+  if (!out || out->parts == 1) return std::nullopt;
+  const auto slabs = attention.head_dim / kSlab, slabs_of_part = (slabs + out->parts - 1) / out->parts;
+  const auto waves = out->heads * out->tokens / kTileRows * out->parts;
+  const bool fits = attention.head_dim * kChunk * 2 + waves * kScoreBytes <= kSharedMost;
+  const bool threads = waves * target.wave >= value_dim_of(attention) / 8;
+  return fits && threads && (out->parts - 1) * slabs_of_part < slabs ? out : std::nullopt;
+}
+
+}  // namespace
+
 LatentConfig choose_latent_attention(const GpuTarget& target, const ir::AttentionAttrs& attention,
                                      const ir::Bounds& bounds, const Tuning& tuning, const AttentionChoice& asked) {
   constexpr std::int64_t kHeadsMost = 8, kHeadLanes = 32;
   LatentConfig out;
-  for (std::int64_t heads = 2; heads <= tuned_positive(tuning, "heads", kHeadsMost); ++heads)
+  if (asked.tiles.value_or(true)) out.tiles = choose_latent_tiles(target, attention, bounds, tuning);
+  if (out.tiles) out.waves = out.tiles->heads * out.tiles->tokens / kTileRows * out.tiles->parts;
+  auto heads_max = tuned_positive(tuning, "heads", kHeadsMost);
+  if (out.tiles) heads_max = std::min(heads_max, out.waves * target.wave / kHeadLanes);
+  for (std::int64_t heads = 2; heads <= heads_max; ++heads)
     if (attention.heads % heads == 0) out.heads_per_block = heads;
   const auto lanes = std::max(out.heads_per_block * kHeadLanes, value_dim_of(attention) / 8);
-  out.waves = (lanes + target.wave - 1) / target.wave;
+  if (!out.tiles) out.waves = (lanes + target.wave - 1) / target.wave;
   const auto jobs = attention.heads / out.heads_per_block, rows = bounds.tokens;
-  const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
+  const auto parts = (positions_seen(attention, bounds) + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const auto workers = rows > kTokenTile ? 1 : tuned(tuning, "workers", target.attention_blocks / (jobs * rows));
   out.workers = std::clamp<std::int64_t>(workers, 1, std::min(kWorkersMax, parts));
   if (asked.split && rows <= kTokenTile)
     out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
-  out.blocks = rows * jobs * out.workers;
+  if (out.tiles) {  // as for AttentionTiles, below
+    out.workers = 1;
+    out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
+  }
+  out.blocks += rows * jobs * out.workers;
   if (out.workers > 1) out.scratch_bytes = out.blocks * out.heads_per_block * (value_dim_of(attention) + 2) * 4;
   return out;
 }
@@ -260,7 +298,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   out.waves = tuned_positive(tuning, "attention_waves", (large ? 256 : 128) / target.wave);
   out.team_tokens = tuned_positive(tuning, "team_tokens", attention.head_dim > 256 ? 2 : large ? 4 : 8);
   out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
-  const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
+  const auto parts = (positions_seen(attention, bounds) + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const auto workers = many ? 1 : target.attention_blocks / (jobs * rows);
   out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));
   if (asked.split && !many)
@@ -274,19 +312,24 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   }
   out.blocks += rows * jobs * out.workers;
   if (out.workers > 1)
-    out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (attention.head_dim + 2) * 4;
+    out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (value_dim_of(attention) + 2) * 4;
   return out;
+}
+
+bool has_sinks(const ir::Graph& graph, ir::NodeId attention) {
+  return graph.operands(attention).size() > (graph.attrs_as<ir::AttentionAttrs>(attention).selected > 0 ? 7 : 6);
 }
 
 std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
                               const ir::Bounds& bounds, const AttentionChoice& asked) {
   const bool prompt = bounds.tokens > bounds.sequences;
   if (prompt && asked.tiles.value_or(false) && bounds.tokens >= kPromptTokensLeast && !config.tiles)
-    return fmt::format("--attention tiles needs heads of a multiple of 32 columns, and this model's have {}",
-                       attention.head_dim);
+    return fmt::format(
+        "--attention tiles needs keys and values of a multiple of 32 columns, and this model's have {} and {}",
+        attention.head_dim, value_dim_of(attention));
   if (!prompt && asked.split.value_or(false) && bounds.tokens <= kTokenTile && config.workers < 2)
     return fmt::format("--attention split is not possible: a context of {} positions is too short for two workers",
-                       bounds.table_blocks * kGpuKvBlockTokens);
+                       positions_seen(attention, bounds));
   return {};
 }
 
@@ -296,11 +339,14 @@ void AttentionConfig::write_to(ConfigText& out) const {
       .number("kTokensPerWorker", tokens_per_worker)
       .number("kWaves", waves)
       .number("kTeamTokens", team_tokens);
-  if (tiles)
-    out.number("kTileHeads", tiles->heads)
-        .number("kTileTokens", tiles->tokens)
-        .number("kChunk", tiles->chunk)
-        .number("kParts", tiles->parts);
+  if (tiles) write_tiles(*tiles, out);
+}
+
+void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out) {
+  out.number("kTileHeads", tiles.heads)
+      .number("kTileTokens", tiles.tokens)
+      .number("kChunk", tiles.chunk)
+      .number("kParts", tiles.parts);
 }
 
 /// Decode variants for 1, 2, 4, ... sequences; prefill variants for 16, 512 and, on large GPUs, 2048 tokens.

@@ -73,14 +73,16 @@ struct AttentionConfig {
   /// Writes the fields as constants of the kernel's configuration.
   void write_to(ConfigText& out) const;
 };
+void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out);
 /// asked: the user's choice, which is followed where possible; attention_problem() tells if it was not.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning, const AttentionChoice& asked = {});
 /// The configuration of attention on latents (kernels/gpu/latent_attention.h), whose rows all heads share.
 struct LatentConfig {
   std::int64_t heads_per_block = 1, waves = 1, workers = 1, tokens_per_worker = 64;
-  std::int64_t blocks = 0;         ///< blocks of the grid
-  std::int64_t scratch_bytes = 0;  ///< partial results of all rows
+  std::optional<AttentionConfig::Tiles> tiles;  ///< prefill by kernels/gpu/latent_tiles.h
+  std::int64_t blocks = 0;                      ///< blocks of the grid
+  std::int64_t scratch_bytes = 0;               ///< partial results of all rows
 };
 LatentConfig choose_latent_attention(const GpuTarget& target, const ir::AttentionAttrs& attention,
                                      const ir::Bounds& bounds, const Tuning& tuning, const AttentionChoice& asked = {});

@@ -26,10 +26,13 @@
 // Long contexts are split over up to kWorkers blocks ("workers"): they take chunks round-robin, write partial results
 // to scratch, and the last to finish merges all of them in the order of the workers (last_arrival). A worker gets at
 // least kTokensPerWorker tokens, so short contexts need no merge. The grid's size is constant, and the result depends
-// on the position only, not on which block is last.
+// on the position only, not on which block is last. Sparse attention: the context is that of the selected positions
+// (selected_keys.h).
 
 #include "kernels/gpu/alibi.h"
 #include "kernels/gpu/formats.h"
+#include "kernels/gpu/selected_keys.h"
+#include "kernels/gpu/team_sum.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
@@ -43,11 +46,15 @@ struct AttentionDefaults {
   static constexpr int kTeamTokens = 8;         ///< most tokens of a team in a chunk
   static constexpr int kHeadsPerBlock = 0;      ///< query heads of a block; 0: all of a KV head
   static constexpr int kQueryFloats = 0;        ///< floats from row to row of q; 0: kHeads * head_dim
+  static constexpr int kValueDim = 0;           ///< columns of a value, at most head_dim; 0: head_dim
   static constexpr int kWindow = 0;             ///< sliding window: tokens that a row sees, itself included; 0: all
   static constexpr int kChunkedTo = 0;          ///< c > 0: a row at p sees tokens from c * floor(p / c) on; 0: all
   static constexpr float kSoftcap = 0;          ///< soft-cap: scores become cap * tanh(score / cap); 0: off
   static constexpr float kAlibi = 0;            ///< ALiBi: the largest exponent of a head's slope; 0: off
   static constexpr bool kSinks = false;         ///< attention sinks: one more score per head, no value (2309.17453)
+  static constexpr int kSelected = 0;           ///< sparse attention: entries of a list of blocks of positions; 0: off
+  static constexpr int kSelectedBlock = 1;      ///< positions of such a block
+  static constexpr int kSelectedLists = 1;      ///< lists of a row: one, or one for each KV head
   static constexpr bool kStored = true;         ///< out is written in f32
   static constexpr bool kQuantised = false;     ///< out is written as quantised activations
 };
@@ -56,14 +63,20 @@ template <class C>
 struct Attention {
   using Pool = typename C::Pool;
   static constexpr int kHeadDim = Pool::kHeadDim, kKvHeads = Pool::kKvHeads;
+  static constexpr int kValueDim = C::kValueDim > 0 ? C::kValueDim : kHeadDim;
+  static constexpr bool kShared = false;  ///< values are the first columns of keys
   static constexpr int kGroup = C::kHeadsPerBlock > 0 ? C::kHeadsPerBlock : C::kHeads / kKvHeads;
   static_assert(C::kHeads % kKvHeads == 0 && C::kHeads / kKvHeads % kGroup == 0,
                 "kGroup must divide the query heads of a KV head");
   static_assert(kHeadDim % 8 == 0 && kHeadDim <= 512, "head_dim: a multiple of 8, at most 512");
+  static_assert(kValueDim % 8 == 0 && kValueDim <= kHeadDim, "kValueDim: a multiple of 8, at most head_dim");
+  static constexpr bool kSparse = C::kSelected > 0;
+  static_assert(!kSparse || (C::kWindow == 0 && C::kChunkedTo == 0 && C::kAlibi == 0),
+                "sparse attention has no window, chunks or ALiBi");
 
   /// The smallest power of two that is at least `units`.
   FORGE_DEVICE static constexpr int lanes_of(int units) { return units <= 1 ? 1 : 2 * lanes_of((units + 1) / 2); }
-  static constexpr int kUnits = kHeadDim / 8;  ///< units of 16 bytes in a row of K or V
+  static constexpr int kUnits = kHeadDim / 8, kValueUnits = kValueDim / 8;  ///< units of 16 bytes in a row of K or V
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kTeamLanes = lanes_of(kUnits) < kWave ? lanes_of(kUnits) : kWave;  ///< lanes that share a token
   static constexpr int kOwn = ceil_div(kUnits, kTeamLanes);                               ///< units of a lane
@@ -74,15 +87,15 @@ struct Attention {
   static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
   static constexpr int kJobs = C::kHeads / kGroup;  ///< blocks of a row, per worker
   static constexpr int kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
-  static constexpr int kPartial = kHeadDim + 2;  ///< floats of a partial result of a head: values, maximum, sum
-  static constexpr int kColumns = C::kHeads * kHeadDim;
+  static constexpr int kPartial = kValueDim + 2;  ///< floats of a partial result of a head: values, maximum, sum
+  static constexpr int kColumns = C::kHeads * kValueDim;
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
   static_assert(kTeamLanes <= kWave && is_power_of_two(kTokens),
                 "a team must fit into a wave, and its tokens must be a power of two");
 
   struct Lds {
-    Shared<F32x4, C::kWaves * kGroup * kHeadDim / 4> values;  ///< [waves][kGroup][kHeadDim]
-    Shared<float, C::kWaves * kGroup> maxima, sums;           ///< [kGroup][waves]
+    Shared<F32x4, C::kWaves * kGroup * kValueDim / 4> values;  ///< [waves][kGroup][kValueDim]
+    Shared<float, C::kWaves * kGroup> maxima, sums;            ///< [kGroup][waves]
     Shared<u32, 1> flag;
   };
   /// A row with position -1 is padding: its output is zeros. K and V of all positions up to the row's own must be in
@@ -94,11 +107,12 @@ struct Attention {
     const i32* sequences;  ///< [rows]
     const i32* tables;     ///< [sequences][kTableBlocks]
     const i32* counts;
-    float* scratch;      ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
-    u32* counters;       ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
-    float* out;          ///< [rows][kColumns]; written if kStored
-    u8* rows;            ///< [rows] of Q8Rows<kColumns>; written if kQuantised
-    const float* sinks;  ///< [kHeads]; read only if kSinks
+    float* scratch;       ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
+    u32* counters;        ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
+    float* out;           ///< [rows][kColumns]; written if kStored
+    u8* rows;             ///< [rows] of Q8Rows<kColumns>; written if kQuantised
+    const float* sinks;   ///< [kHeads]; read only if kSinks
+    const i32* selected;  ///< [rows][kSelectedLists][kSelected]; read only if kSelected > 0
   };
   using Part = Elements<F16>;  ///< 8 dimensions of a head, as floats
   /// A lane's part of its wave's online softmax.
@@ -107,18 +121,19 @@ struct Attention {
     float maximum[kGroup];      ///< of all scores of the wave so far; the same in all lanes
     float sum[kGroup];          ///< sum of the weights of the token whose score the lane holds
   };
-  using Units = U32x4[kTokens][kOwn];
+  using Loaded = U32x4[kTokens][kOwn];
   using Query = Part[kGroup][kOwn];
   /// A lane's part of a chunk: its units of the keys and values of its team's tokens.
   struct Chunk {
-    Units keys, values;
+    Loaded keys, values;
   };
-  /// The block's part: query heads head0 .. head0+kGroup-1 of row t. It sees positions oldest .. position. table: the
-  /// block table of its sequence.
+  /// The block's part: query heads head0 .. head0+kGroup-1 of row t. It sees tokens oldest .. newest, which are its
+  /// positions up to its own, or with kSparse those of `keys`. table: the block table of its sequence.
   struct Job {
-    int t, position, kv_head, head0, oldest;
+    int t, position, kv_head, head0, oldest, newest;
     const i32* table;
-    [[nodiscard]] FORGE_DEVICE bool seen(int token) const { return token >= oldest && token <= position; }
+    SelectedKeys<at_least_one(C::kSelected), C::kSelectedBlock> keys;
+    [[nodiscard]] FORGE_DEVICE bool seen(int token) const { return token >= oldest && token <= newest; }
   };
 
   /// The score in units of log2(e), so that the softmax can use 2^x.
@@ -131,51 +146,55 @@ struct Attention {
     }
   }
 
-  /// The lane's number in its team, which is the first unit of 8 dimensions that it holds (kUnits or more: none).
+  /// The lane's number in its team, which is the first unit of 8 dimensions that it holds (Units or more: none).
   FORGE_DEVICE static int unit() { return lane_id() % kTeamLanes; }
-  /// True if the lane has an own-th unit. All lanes have the units before the last.
+  /// True if the lane has an own-th unit of a row of Units.
+  template <int Units = kUnits>
   FORGE_DEVICE static bool has_unit(int own) {
-    return kUnits % kTeamLanes == 0 || own + 1 < kOwn || unit() + own * kTeamLanes < kUnits;
+    return (own + 1) * kTeamLanes <= Units || unit() + own * kTeamLanes < Units;
   }
   /// Position of the i-th token that the lane's team has of a chunk.
   FORGE_DEVICE static int token_of(int chunk, int i) { return chunk * kChunk + i * kTeams + lane_id() / kTeamLanes; }
-  /// Index of a token's row in the pools.
+  /// The number of a token's row in the pools.
   FORGE_DEVICE static u64 row_of(const Job& job, int token) {
+    if constexpr (kSparse) token = job.keys.position_of(token);
     const int slot = load(job.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
-    return Pool::index(slot, job.kv_head, 0);
+    return Pool::row(slot, job.kv_head);
   }
 
-  /// Addresses of a lane's part of a chunk. The lane loads the team's tokens token0 + from .. token0 + to.
+  /// Where a lane's part of a chunk is. The lane loads the team's tokens token0 + from .. token0 + to.
   struct Place {
     int token0, from, to;
-    u64 first;  ///< pool index of token0's row plus the lane's unit; of the unit alone unless kOneBlock
+    u64 row;  ///< of token0, if kOneBlock
   };
   /// A chunk lies within one block of the pool, so that one look-up in the block table gives all its rows.
-  static constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0;
+  static constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0 && (!kSparse || C::kSelectedBlock % kChunk == 0);
   /// Restricts a chunk to the tokens up to `newest` (the row's own position, or older) that the row sees.
   FORGE_DEVICE static Place place_of(const Job& job, int chunk, int newest) {
     const int token0 = token_of(chunk, 0);
     return {token0, job.oldest - token0, (has_unit(0) ? newest : -1) - token0,
-            (kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes * kHeadDim : 0) + unit() * 8};
+            kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes : 0};
   }
-  /// Loads the lane's units of keys or values; zeros for tokens that are not seen, whose blocks may belong to another
-  /// sequence by now.
-  FORGE_DEVICE static void load_units(const u16* pool, const Job& job, const Place& place, Units& out) {
+  /// Loads the lane's units of keys or values, which have Units; zeros for tokens that are not seen, whose blocks may
+  /// belong to another sequence by now.
+  template <int Units>
+  FORGE_DEVICE static void load_units(const u16* pool, const Job& job, const Place& place, Loaded& out) {
+    const u16* first = pool + (place.row * Units + unit()) * 8;
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own) out[i][own] = U32x4{};
       if (i * kTeams < place.from || i * kTeams > place.to) continue;
-      const u64 row = kOneBlock ? static_cast<u64>(i) * kTeams * kHeadDim : row_of(job, place.token0 + i * kTeams);
+      const u64 row = kOneBlock ? static_cast<u64>(i) * kTeams : row_of(job, place.token0 + i * kTeams);
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own)
-        if (has_unit(own)) out[i][own] = load16(pool + place.first + row + own * kTeamLanes * 8);
+        if (has_unit<Units>(own)) out[i][own] = load16(first + row * Units * 8 + own * kTeamLanes * 8);
     }
   }
   FORGE_DEVICE static void load_chunk(const Args& args, const Job& job, int chunk, int newest, Chunk& out) {
     const Place place = place_of(job, chunk, newest);
-    load_units(args.k, job, place, out.keys);
-    load_units(args.v, job, place, out.values);
+    load_units<kUnits>(args.k, job, place, out.keys);
+    load_units<kValueUnits>(args.v, job, place, out.values);
   }
   /// Loads only the row's own token, whose row in the pools is `own`.
   FORGE_DEVICE static void load_own(const Args& args, const Job& job, int chunk, u64 own, Chunk& out) {
@@ -184,9 +203,9 @@ struct Attention {
       if (token_of(chunk, i) != job.position) continue;
       FORGE_UNROLL
       for (int n = 0; n < kOwn; ++n) {
-        if (!has_unit(n)) continue;
-        out.keys[i][n] = load16(args.k + own + (unit() + n * kTeamLanes) * 8);
-        out.values[i][n] = load16(args.v + own + (unit() + n * kTeamLanes) * 8);
+        const int at = unit() + n * kTeamLanes;
+        if (has_unit(n)) out.keys[i][n] = load16(args.k + (own * kUnits + at) * 8);
+        if (has_unit<kValueUnits>(n)) out.values[i][n] = load16(args.v + (own * kValueUnits + at) * 8);
       }
     }
   }
@@ -213,33 +232,6 @@ struct Attention {
     }
   }
 
-  /// Transposing reduction over a team: each lane passes its part of the dot products of kTokens tokens, and gets the
-  /// sum over the team for one token: lanes i * kSpread .. (i+1) * kSpread-1 of the team get that of token i. In each
-  /// step a lane keeps half of its tokens and sends the other half to its partner, so that the number of shuffles
-  /// halves:
-  ///
-  ///   4 tokens, 4 lanes   lane 0            lane 1            lane 2            lane 3
-  ///   start               p0 p1 p2 p3       p0 p1 p2 p3       p0 p1 p2 p3       p0 p1 p2 p3
-  ///   after xor 2         p0 p1             p0 p1             p2 p3             p2 p3
-  ///   after xor 1         p0                p1                p2                p3
-  template <int Count, int Lanes = kTeamLanes>
-  FORGE_DEVICE static float sum_parts(float (&parts)[kTokens]) {
-    if constexpr (Lanes == 1) {
-      return parts[0];
-    } else if constexpr (Count == 1) {
-      parts[0] += shuffle_xor<Lanes / 2>(parts[0]);
-      return sum_parts<1, Lanes / 2>(parts);
-    } else {
-      const bool upper = (lane_id() & (Lanes / 2)) != 0;
-      FORGE_UNROLL
-      for (int i = 0; i < Count / 2; ++i) {
-        const float first = parts[i], second = parts[i + Count / 2];
-        parts[i] = (upper ? second : first) + shuffle_xor<Lanes / 2>(upper ? first : second);
-      }
-      return sum_parts<Count / 2, Lanes / 2>(parts);
-    }
-  }
-
   /// Adds one chunk to the wave's online softmax. The chunk `next` (-1: none) is loaded into the registers that become
   /// free: its keys once this chunk's keys are multiplied, its values at the end.
   FORGE_DEVICE static void add_chunk(const Args& args, const Job& job, const Query& query, int chunk, int next,
@@ -262,12 +254,12 @@ struct Attention {
     }
     Place place = {};
     if (next >= 0) {
-      place = place_of(job, next, job.position);
-      load_units(args.k, job, place, loaded.keys);
+      place = place_of(job, next, job.newest);
+      load_units<kUnits>(args.k, job, place, loaded.keys);
     }
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
-      const float dot = sum_parts<kTokens>(parts[h]);
+      const float dot = sum_parts<kTeamLanes, kTokens>(parts[h]);
       weights[h] = is_seen ? score_of(dot) : kLowest;
       if constexpr (C::kAlibi > 0)
         weights[h] -=
@@ -300,7 +292,7 @@ struct Attention {
         }
       }
     }
-    if (next >= 0) load_units(args.v, job, place, loaded.values);
+    if (next >= 0) load_units<kValueUnits>(args.v, job, place, loaded.values);
   }
 
   /// Sum of `value` over the teams of the wave; every team gets it.
@@ -327,10 +319,10 @@ struct Attention {
         FORGE_UNROLL
         for (int j = 0; j < 8; ++j) halves[j / 4].at[j % 4] = sum_teams(state.values[h][own].at[j]);
         const int at = lane_id() + own * kTeamLanes;
-        if (lane_id() >= kTeamLanes || at >= kUnits) continue;
+        if (lane_id() >= kTeamLanes || at >= kValueUnits) continue;
         FORGE_UNROLL
         for (int half = 0; half < 2; ++half)
-          lds.values.set(((wave_id() * kGroup + h) * kHeadDim) / 4 + at * 2 + half, halves[half]);
+          lds.values.set(((wave_id() * kGroup + h) * kValueDim) / 4 + at * 2 + half, halves[half]);
       }
     }
     barrier();
@@ -348,20 +340,20 @@ struct Attention {
     for (int wave = 0; wave < C::kWaves; ++wave) {
       const float weight = exp2_of(lds.maxima.get(h * C::kWaves + wave) - out.maximum);
       out.sum = fma_of(lds.sums.get(h * C::kWaves + wave), weight, out.sum);
-      out.value = fma_of(lds.values.scalar((wave * kGroup + h) * kHeadDim + dim), weight, out.value);
+      out.value = fma_of(lds.values.scalar((wave * kGroup + h) * kValueDim + dim), weight, out.value);
     }
     return out;
   }
 
   /// Writes the worker's partial result: [kGroup][kPartial].
   FORGE_DEVICE static void write_partial(const Lds& lds, float* partial) {
-    for (int i = thread_id(); i < kGroup * kHeadDim; i += kThreads) {
-      const int h = i / kHeadDim, dim = i % kHeadDim;
+    for (int i = thread_id(); i < kGroup * kValueDim; i += kThreads) {
+      const int h = i / kValueDim, dim = i % kValueDim;
       const Merged all = merged(lds, h, dim);
       partial[h * kPartial + dim] = all.value;
       if (dim != 0) continue;
-      partial[h * kPartial + kHeadDim] = all.maximum;
-      partial[h * kPartial + kHeadDim + 1] = all.sum;
+      partial[h * kPartial + kValueDim] = all.maximum;
+      partial[h * kPartial + kValueDim + 1] = all.sum;
     }
   }
 
@@ -372,24 +364,23 @@ struct Attention {
     return sum > 0 ? all.value / sum : 0.0f;
   }
 
-  /// Writes element i of the job's output. 16 neighbouring lanes make 16 neighbouring elements, which are one quantised
-  /// block.
-  FORGE_DEVICE static void write(const Args& args, const Job& job, int i, float value, bool real) {
-    const int column = job.head0 * kHeadDim + i;
-    if constexpr (C::kStored) store(args.out + static_cast<u64>(job.t) * kColumns + column, value, real);
+  /// Writes a column of row t of the output. 16 neighbouring lanes make 16 neighbouring columns, which are one
+  /// quantised block.
+  FORGE_DEVICE static void write(const Args& args, int t, int column, float value, bool real) {
+    if constexpr (C::kStored) store(args.out + static_cast<u64>(t) * kColumns + column, value, real);
     if constexpr (C::kQuantised)
-      quantise_block<kColumns>(args.rows + static_cast<u64>(job.t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
+      quantise_block<kColumns>(args.rows + static_cast<u64>(t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
   }
   /// Writes the whole job; each(h, dim) computes an element.
   template <class Each>
   FORGE_DEVICE static void write_row(const Args& args, const Job& job, Each&& each) {
-    constexpr int kCount = kGroup * kHeadDim, kTurns = ceil_div(kCount, kThreads);
+    constexpr int kCount = kGroup * kValueDim, kTurns = ceil_div(kCount, kThreads);
     FORGE_UNROLL
     for (int turn = 0; turn < kTurns; ++turn) {
       const int i = turn * kThreads + thread_id();
       const bool real = i < kCount;
-      const float value = each(real ? i / kHeadDim : 0, real ? i % kHeadDim : 0);
-      write(args, job, i, value, real);
+      const float value = each(real ? i / kValueDim : 0, real ? i % kValueDim : 0);
+      write(args, job.t, job.head0 * kValueDim + i, value, real);
     }
   }
   /// Writes the output of the only worker.
@@ -405,8 +396,8 @@ struct Attention {
       for (int w = 0; w < C::kWorkers; ++w) {
         const float* from = partials + ((w < count ? w : 0) * kGroup + h) * kPartial;
         values[w] = load_fresh(from + dim);
-        maxima[w] = load_fresh(from + kHeadDim);
-        sums[w] = load_fresh(from + kHeadDim + 1);
+        maxima[w] = load_fresh(from + kValueDim);
+        sums[w] = load_fresh(from + kValueDim + 1);
       }
       float maximum = kLowest, sum = 0, value = 0;
       FORGE_UNROLL
@@ -439,7 +430,15 @@ struct Attention {
             head0 / (C::kHeads / kKvHeads),
             head0,
             oldest_of(position),
-            args.tables + static_cast<u64>(sequence) * C::kTableBlocks};
+            position,
+            args.tables + static_cast<u64>(sequence) * C::kTableBlocks,
+            {}};
+  }
+  /// Gives the job its list of selected positions, which an earlier kernel of the step has written.
+  FORGE_DEVICE static void find_keys(const Args& args, Job& job) {
+    const int list = job.t * C::kSelectedLists + (C::kSelectedLists > 1 ? job.kv_head : 0);
+    job.keys = {args.selected + static_cast<u64>(list) * C::kSelected};
+    job.newest = uniform(job.keys.tokens(job.position)) - 1;
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
@@ -451,8 +450,12 @@ struct Attention {
     const int t = id / (kJobs * C::kWorkers), part = id % (kJobs * C::kWorkers) / C::kWorkers;
     const int worker = id % C::kWorkers;
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
-    const Job job = job_of(args, t, part);
-    const int oldest = job.oldest / kChunk, end = job.position < 0 ? oldest : job.position / kChunk + 1;
+    Job job = job_of(args, t, part);
+    if constexpr (kSparse) {
+      wait_for_producer();
+      find_keys(args, job);
+    }
+    const int oldest = job.oldest / kChunk, end = job.newest < 0 ? oldest : job.newest / kChunk + 1;
     const int wanted = ceil_div(end - oldest, kChunksPerWorker);
     const int workers = wanted < 1 ? 1 : wanted < C::kWorkers ? wanted : C::kWorkers;
     if (worker >= workers) return;
@@ -460,19 +463,19 @@ struct Attention {
 
     // With one row in the step, all keys and values except its own were written by earlier steps, so the first chunk is
     // loaded before the producer (which writes the row's own key and value) has ended; that token is loaded afterwards.
-    constexpr bool kOldOnes = C::kTokensTotal == 1;
+    constexpr bool kOldOnes = C::kTokensTotal == 1 && !kSparse;
     Chunk loaded = {};
     u64 own = 0;
     if (kOldOnes && first < end) {
       own = row_of(job, job.position);
       load_chunk(args, job, first, job.position - 1, loaded);
     }
-    wait_for_producer();
+    if constexpr (!kSparse) wait_for_producer();
     Query query;
     load_query(args.q, job, query);
     if (first < end) {
       if constexpr (!kOldOnes)
-        load_chunk(args, job, first, job.position, loaded);
+        load_chunk(args, job, first, job.newest, loaded);
       else if (first == job.position / kChunk)
         load_own(args, job, first, own, loaded);
     }

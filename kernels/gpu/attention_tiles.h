@@ -38,20 +38,22 @@ struct AttentionTilesDefaults : AttentionDefaults {
   static constexpr int kParts = 1;  ///< waves that share the columns of a head
 };
 
-template <class C>
+/// RowsOf: the kernel for rows that no tile has. Rows of latents (latent_tiles.h) are keys and values at once.
+template <class C, class RowsOf = Attention<C>>
 struct AttentionTiles {
   static constexpr int kRowsOfWave = 16;
   static constexpr int kWavesOfHead = C::kTileTokens / kRowsOfWave, kWaves = C::kWaves;
-  using Rows = Attention<C>;
+  using Rows = RowsOf;
   using Args = typename Rows::Args;
-  using Job = typename Rows::Job;
   using Pool = typename C::Pool;
   using T = typename C::Tile;
   static constexpr int kHeadDim = Pool::kHeadDim, kHeadsOfKv = C::kHeads / Pool::kKvHeads;
+  static constexpr int kValueDim = Rows::kValueDim, kValueRow = Rows::kShared ? kHeadDim : kValueDim;
   static constexpr int kThreads = kWaves * kWave;
   static constexpr int kTokenTiles = ceil_div(C::kTokensTotal, C::kTileTokens), kJobs = C::kHeads / C::kTileHeads;
   static constexpr int kTileBlocks = kTokenTiles * kJobs, kBlocks = kTileBlocks + Rows::kBlocks;
-  static constexpr int kSlab = 32, kDimSlabs = kHeadDim / kSlab, kKeySlabs = C::kChunk / kSlab;
+  static constexpr int kSlab = 32, kDimSlabs = kHeadDim / kSlab, kValueSlabs = kValueDim / kSlab;
+  static constexpr int kKeySlabs = C::kChunk / kSlab;
   static constexpr int kParts = C::kParts, kPartSlabs = ceil_div(kDimSlabs, kParts), kPartDim = kPartSlabs * kSlab;
   static constexpr int kKeyTiles = C::kChunk / T::kN, kSlabTiles = kSlab / T::kN;
   static constexpr int kFewest = 8;  ///< least rows for which a tile is used
@@ -59,6 +61,7 @@ struct AttentionTiles {
   /// subnormal in F16: these have fewer bits, and gfx90a's matrix instructions treat them as zeros.
   static constexpr float kRaise = 10;
   static_assert(C::kWorkers == 1, "kWorkers must be 1");
+  static_assert(kValueDim % kSlab == 0 && !Rows::kSparse, "values are whole slabs, and no positions are selected");
   static_assert(T::kM == kRowsOfWave && T::kLanes == kWave && T::kF16,
                 "the tile must be f16, 16 rows high and of this wave size");
   static_assert(C::kTileTokens % kRowsOfWave == 0 && kHeadsOfKv % C::kTileHeads == 0,
@@ -72,7 +75,9 @@ struct AttentionTiles {
   // Offsets in units: keys [dim slab][key], values [key slab][dim], weights [wave][key slab][row]; see above. With
   // parts a wave's region for weights has its partial scores before, which are twice as large.
   static constexpr int kKeys = 0, kValues = kParts > 1 ? kKeys : kKeys + kDimSlabs *C::kChunk *kUnitsOfRow;
-  static constexpr int kWeights = kValues + kKeySlabs * kHeadDim * kUnitsOfRow;
+  static constexpr int kKeyUnits = kDimSlabs * C::kChunk * kUnitsOfRow;
+  static constexpr int kValueUnits = kKeySlabs * kValueDim * kUnitsOfRow;
+  static constexpr int kWeights = kValues + (kParts > 1 && kKeyUnits > kValueUnits ? kKeyUnits : kValueUnits);
   static constexpr int kScoreUnits = kKeyTiles * T::Fragments::kC / 4;  ///< of four scores, in each lane
   static constexpr int kWaveWeights = kParts > 1 ? kScoreUnits* kWave : kKeySlabs* kRowsOfWave* kUnitsOfRow;
   union TileLds {
@@ -92,7 +97,7 @@ struct AttentionTiles {
     const i32* table;
   };
   static constexpr int kKeyTakes = ceil_div(C::kChunk * kHeadDim / 8, kThreads);
-  static constexpr int kValueTakes = ceil_div(C::kChunk / 8 * kHeadDim / 2, kThreads);
+  static constexpr int kValueTakes = ceil_div(C::kChunk / 8 * kValueDim / 2, kThreads);
   /// A thread's share of the next chunk, on its way to registers: units of keys (8 dimensions of a token), and for
   /// values two neighbouring dimensions of eight tokens, which store_chunk transposes.
   struct Next {
@@ -112,6 +117,9 @@ struct AttentionTiles {
   /// lanes call slab0().
   FORGE_DEVICE static int slab0() { return kParts > 1 ? uniform(wave_id() % kParts) * kPartSlabs : 0; }
   FORGE_DEVICE static bool has_slab(int first, int slab) { return kDimSlabs % kParts == 0 || first + slab < kDimSlabs; }
+  FORGE_DEVICE static bool has_values(int first, int slab) {
+    return kValueSlabs == kPartSlabs * kParts || first + slab < kValueSlabs;
+  }
 
   /// True if the rows of a tile are consecutive positions of one sequence and at least kFewest. All lanes of a wave
   /// call it together; all waves, and all blocks with this tile, get the same answer.
@@ -135,41 +143,45 @@ struct AttentionTiles {
     return true;
   }
 
-  /// Index of a token's row in the pools.
+  /// The thread's number. For latent rows the places of a thread's units in a chunk are computed again for each chunk,
+  /// because registers do not hold them all.
+  FORGE_DEVICE static int own_thread() { return Rows::kShared ? opaque(thread_id()) : thread_id(); }
+  /// The number of a token's row in the pools.
   FORGE_DEVICE static u64 row_of(const Prompt& prompt, int kv_head, int token) {
     const int slot = load(prompt.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
-    return Pool::index(slot, kv_head, 0);
+    return Pool::row(slot, kv_head);
   }
   /// Issue the loads of a chunk's keys, or values. Tokens that no row sees become zeros: with a sliding window their
   /// blocks may have been freed or given to another sequence, and could hold NaN, which a weight of 0 does not cancel.
   FORGE_DEVICE static void load_keys(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kKeyTakes; ++i) {
-      const int job = i * kThreads + thread_id(), token = chunk * C::kChunk + job / (kHeadDim / 8);
+      const int job = i * kThreads + own_thread(), token = chunk * C::kChunk + job / (kHeadDim / 8);
       next.keys[i] = U32x4{};
       if (job < C::kChunk * kHeadDim / 8 && token >= prompt.oldest && token <= prompt.newest)
-        next.keys[i] = load16(args.k + row_of(prompt, kv_head, token) + job % (kHeadDim / 8) * 8);
+        next.keys[i] = load16(args.k + row_of(prompt, kv_head, token) * kHeadDim + job % (kHeadDim / 8) * 8);
     }
   }
   FORGE_DEVICE static void load_values(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kValueTakes; ++i) {
-      const int job = i * kThreads + thread_id(), token0 = chunk * C::kChunk + job / (kHeadDim / 2) * 8;
+      const int job = i * kThreads + own_thread(), token0 = chunk * C::kChunk + job / (kValueDim / 2) * 8;
       FORGE_UNROLL
       for (int j = 0; j < 8; ++j) next.values[i][j] = 0;
-      if (job >= C::kChunk / 8 * (kHeadDim / 2) || token0 > prompt.newest || token0 + 7 < prompt.oldest) continue;
-      const u16* from = args.v + row_of(prompt, kv_head, token0) + job % (kHeadDim / 2) * 2;
+      if (job >= C::kChunk / 8 * (kValueDim / 2) || token0 > prompt.newest || token0 + 7 < prompt.oldest) continue;
+      const u16* from =
+          (Rows::kShared ? args.k : args.v) + row_of(prompt, kv_head, token0) * kValueRow + job % (kValueDim / 2) * 2;
       FORGE_UNROLL
       for (int j = 0; j < 8; ++j)
         if (token0 + j >= prompt.oldest && token0 + j <= prompt.newest)
-          next.values[i][j] = load(reinterpret_cast<const u32*>(from + j * kHeadDim));
+          next.values[i][j] = load(reinterpret_cast<const u32*>(from + j * kValueRow));
     }
   }
   /// Stores loaded keys in shared memory.
   FORGE_DEVICE static void store_keys(TileLds& lds, const Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kKeyTakes; ++i) {
-      const int job = i * kThreads + thread_id(), unit = job % (kHeadDim / 8), key = job / (kHeadDim / 8);
+      const int job = i * kThreads + own_thread(), unit = job % (kHeadDim / 8), key = job / (kHeadDim / 8);
       if (job < C::kChunk * kHeadDim / 8)
         lds.units.set(kKeys + unit / kUnitsOfRow * C::kChunk * kUnitsOfRow + unit_place(key, unit % kUnitsOfRow),
                       next.keys[i]);
@@ -180,8 +192,8 @@ struct AttentionTiles {
   FORGE_DEVICE static void store_values(TileLds& lds, const Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kValueTakes; ++i) {
-      const int job = i * kThreads + thread_id(), dim = job % (kHeadDim / 2) * 2, unit = job / (kHeadDim / 2);
-      if (job >= C::kChunk / 8 * (kHeadDim / 2)) continue;
+      const int job = i * kThreads + own_thread(), dim = job % (kValueDim / 2) * 2, unit = job / (kValueDim / 2);
+      if (job >= C::kChunk / 8 * (kValueDim / 2)) continue;
       const auto& two = next.values[i];
       U32x4 first, second;
       FORGE_UNROLL
@@ -189,7 +201,7 @@ struct AttentionTiles {
         first.at[j] = (two[2 * j] & 0xffffu) | two[2 * j + 1] << 16;
         second.at[j] = two[2 * j] >> 16 | (two[2 * j + 1] & 0xffff0000u);
       }
-      const int slab = kValues + unit / kUnitsOfRow * kHeadDim * kUnitsOfRow;
+      const int slab = kValues + unit / kUnitsOfRow * kValueDim * kUnitsOfRow;
       lds.units.set(slab + unit_place(dim, unit % kUnitsOfRow), first);
       lds.units.set(slab + unit_place(dim + 1, unit % kUnitsOfRow), second);
     }
@@ -327,9 +339,9 @@ struct AttentionTiles {
       fetch_a<T>(lds.units, kWeights + wave_id() * kWaveWeights + slab * kRowsOfWave * kUnitsOfRow, a);
       FORGE_UNROLL
       for (int d = 0; d < kPartSlabs * kSlabTiles; ++d) {
-        if (!has_slab(first, d / kSlabTiles)) continue;
+        if (!has_values(first, d / kSlabTiles)) continue;
         U32x4 b[T::kBUnits];
-        fetch_b<T>(lds.units, kValues + (slab * kHeadDim + first * kSlab + d * T::kN) * kUnitsOfRow, b);
+        fetch_b<T>(lds.units, kValues + (slab * kValueDim + first * kSlab + d * T::kN) * kUnitsOfRow, b);
         FORGE_UNROLL
         for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, a, b, state.out[d]);
         if (d % 4 == 3) keep_schedule();  // otherwise the compiler hoists the loads of all values and spills
@@ -365,9 +377,8 @@ struct AttentionTiles {
       for (int i = 0; i < kRowsOfWave * 16 / kWave; ++i) {
         const int at = i * kWave + lane, row = row0 + at / 16, t = prompt.t0 + row;
         const float value = row < prompt.count ? lds.out.get(place + at) : 0.0f;
-        Rows::write(args, Job{.t = t, .position = 0, .kv_head = 0, .head0 = head, .oldest = 0, .table = nullptr},
-                    first * kSlab + d16 * 16 + at % 16, value,
-                    row < written && t < C::kTokensTotal && has_slab(first, d16 * 16 / kSlab));
+        Rows::write(args, t, head * kValueDim + first * kSlab + d16 * 16 + at % 16, value,
+                    row < written && t < C::kTokensTotal && has_values(first, d16 * 16 / kSlab));
       }
       barrier();
     }

@@ -11,8 +11,12 @@
 //
 // The softmax is online, as in attention.h, and long contexts are shared by workers in the same way: the last of them
 // to finish merges their partial results in the workers' order.
+//
+// Sparse attention: the context is that of the selected positions (selected_keys.h). Where their rows are in the pool
+// is looked up for many chunks at once, into shared memory, because each look-up waits for two loads.
 
 #include "kernels/gpu/formats.h"
+#include "kernels/gpu/selected_keys.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
@@ -24,6 +28,8 @@ struct LatentAttentionDefaults {
   static constexpr int kWorkers = 1;            ///< most blocks that share the context of a row
   static constexpr int kTokensPerWorker = 256;  ///< least tokens of a worker before another one is used
   static constexpr int kQueryFloats = 0;        ///< floats from row to row of q; 0: kHeads * kRow
+  static constexpr int kSelected = 0;           ///< sparse attention: entries of a row's list of blocks; 0: off
+  static constexpr int kSelectedBlock = 1;      ///< positions of such a block
   static constexpr bool kStored = true;         ///< out is written in f32
   static constexpr bool kQuantised = false;     ///< out is written as quantised activations
 };
@@ -32,6 +38,7 @@ template <class C>
 struct LatentAttention {
   using Pool = typename C::Pool;
   static constexpr int kRow = Pool::kHeadDim, kValueDim = C::kValueDim, kGroup = C::kHeadsPerBlock;
+  static constexpr bool kShared = true;  ///< values are the first columns of keys
   static constexpr int kThreads = C::kWaves * kWave, kChunk = 16, kTokenLanes = 2, kHeadLanes = kChunk * kTokenLanes;
   static constexpr int kUnits = kRow / 8, kValueUnits = kValueDim / 8;  ///< of 16 bytes
   static constexpr int kHalf = ceil_div(kUnits, kTokenLanes);           ///< units of a row that a lane multiplies
@@ -41,6 +48,8 @@ struct LatentAttention {
   static constexpr int kColumns = C::kHeads * kValueDim, kPartial = kValueDim + 2;
   static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
+  static constexpr bool kSparse = C::kSelected > 0;
+  static constexpr int kFoundChunks = 16;  ///< chunks whose rows are looked up at once, with kSparse
   static_assert(Pool::kKvHeads == 1 && kRow % 8 == 0 && kValueDim % (C::kQuantised ? 16 : 8) == 0 && kValueDim <= kRow,
                 "rows are those of one head, whole units wide, and quantised values whole blocks");
   static_assert(C::kHeads % kGroup == 0 && kGroup * kHeadLanes <= kThreads && kValueUnits <= kThreads,
@@ -62,6 +71,7 @@ struct LatentAttention {
     Shared<float, kGroup * kChunk> weights;
     Shared<float, kGroup> keeps, maxima, sums;
     Shared<u32, 1> flag;
+    Shared<i32, kSparse ? kFoundChunks * kChunk : 1> slots;  ///< rows of the pool, with kSparse
   };
   /// As Attention::Args; v and sinks are not read. A row with position -1 is padding: its output is zeros.
   struct Args {
@@ -76,23 +86,41 @@ struct LatentAttention {
     float* out;      ///< [rows][kColumns]; written if kStored
     u8* rows;        ///< [rows] of Q8Rows<kColumns>; written if kQuantised
     const float* sinks;
+    const i32* selected;  ///< [rows][kSelected]; read if kSelected > 0
   };
+  /// Heads head0 .. head0+kGroup-1 of row t. It sees tokens up to `newest`: its positions, or with kSparse those of
+  /// `keys`. table: the block table of its sequence.
   struct Job {
-    int t, position, head0;
+    int t, position, head0, newest;
     const i32* table;
+    SelectedKeys<at_least_one(C::kSelected), C::kSelectedBlock> keys;
   };
   using Part = Elements<F16>;
 
-  /// Loads the thread's units of a chunk's rows; zeros for tokens after the row's own.
-  FORGE_DEVICE static void load_rows(const Args& args, const Job& job, int chunk, U32x4 (&out)[kLoads]) {
-    const int token0 = chunk * kChunk;
-    const int slot = load(job.table + token0 / Pool::kBlockTokens) * Pool::kBlockTokens + token0 % Pool::kBlockTokens;
+  FORGE_DEVICE static int slot_of(const Job& job, int position) {
+    return load(job.table + position / Pool::kBlockTokens) * Pool::kBlockTokens + position % Pool::kBlockTokens;
+  }
+  /// Looks up the rows of kFoundChunks chunks: `chunk` and every stride-th one after it. With kSparse all threads call
+  /// this before they load the first of these chunks. Has two barriers.
+  FORGE_DEVICE static void find_rows(const Job& job, int chunk, int stride, Lds& lds) {
+    barrier();
+    for (int i = thread_id(); i < kFoundChunks * kChunk; i += kThreads) {
+      const int token = (chunk + i / kChunk * stride) * kChunk + i % kChunk;
+      if (token <= job.newest) lds.slots.set(i, slot_of(job, job.keys.position_of(token)));
+    }
+    barrier();
+  }
+  /// Loads the thread's units of the rows of the worker's n-th chunk; zeros for tokens that the row does not see.
+  FORGE_DEVICE static void load_rows(const Args& args, const Job& job, int n, int chunk, const Lds& lds,
+                                     U32x4 (&out)[kLoads]) {
+    const int token0 = chunk * kChunk, slot = kSparse ? 0 : slot_of(job, token0);
     FORGE_UNROLL
     for (int i = 0; i < kLoads; ++i) {
-      const int at = i * kThreads + thread_id();
+      const int at = i * kThreads + thread_id(), token = at / kUnits;
       out[i] = U32x4{};
-      if (at < kChunk * kUnits && token0 + at / kUnits <= job.position)
-        out[i] = load16(args.k + Pool::index(slot + at / kUnits, 0, at % kUnits * 8));
+      if (at >= kChunk * kUnits || token0 + token > job.newest) continue;
+      const int row = kSparse ? lds.slots.get(n % kFoundChunks * kChunk + token) : slot + token;
+      out[i] = load16(args.k + Pool::index(row, 0, at % kUnits * 8));
     }
   }
   FORGE_DEVICE static void store_rows(Lds& lds, const U32x4 (&staged)[kLoads]) {
@@ -102,9 +130,13 @@ struct LatentAttention {
       if (at < kChunk * kUnits) lds.rows.set(at / kUnits * kStride + at % kUnits, staged[i]);
     }
   }
-  FORGE_DEVICE static void load_query(const Args& args, const Job& job, Lds& lds) {
+  /// Index of a head's query, in floats.
+  FORGE_DEVICE static u64 query_at(int t, int head) {
     constexpr int kFloats = C::kQueryFloats > 0 ? C::kQueryFloats : C::kHeads * kRow;
-    const float* from = args.q + static_cast<u64>(job.t) * kFloats + job.head0 * kRow;
+    return static_cast<u64>(t) * kFloats + head * kRow;
+  }
+  FORGE_DEVICE static void load_query(const Args& args, const Job& job, Lds& lds) {
+    const float* from = args.q + query_at(job.t, job.head0);
     for (int i = thread_id(); i < kGroup * kRow / 4; i += kThreads)
       lds.query.set(i, __builtin_bit_cast(F32x4, load16(from + i * 4)));
   }
@@ -130,7 +162,7 @@ struct LatentAttention {
       }
     }
     dot = sum_lanes<kTokenLanes>(dot);
-    const bool seen = chunk * kChunk + token <= job.position;
+    const bool seen = chunk * kChunk + token <= job.newest;
     const float score = seen ? dot * (C::kScale * kLog2E) : kLowest;
     const float maximum = max_of(state.maximum, max_lanes<kHeadLanes>(score)), keep = exp2_of(state.maximum - maximum);
     const float weight = seen ? exp2_of(score - maximum) : 0.0f;
@@ -185,18 +217,21 @@ struct LatentAttention {
     barrier();
   }
 
+  /// As Attention::write.
+  FORGE_DEVICE static void write(const Args& args, int t, int column, float value, bool real) {
+    if constexpr (C::kStored) store(args.out + static_cast<u64>(t) * kColumns + column, value, real);
+    if constexpr (C::kQuantised)
+      quantise_block<kColumns>(args.rows + static_cast<u64>(t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
+  }
   /// Writes the job's output; each(h, dim) computes an element. 16 neighbouring lanes make one quantised block.
   template <class Each>
-  FORGE_DEVICE static void write(const Args& args, const Job& job, Each&& each) {
+  FORGE_DEVICE static void write_job(const Args& args, const Job& job, Each&& each) {
     constexpr int kCount = kGroup * kValueDim;
     for (int turn = 0; turn < ceil_div(kCount, kThreads); ++turn) {
       const int i = turn * kThreads + thread_id(), column = job.head0 * kValueDim + i;
       const bool real = i < kCount;
       const float value = each(real ? i / kValueDim : 0, real ? i % kValueDim : 0);
-      if constexpr (C::kStored) store(args.out + static_cast<u64>(job.t) * kColumns + column, value, real);
-      if constexpr (C::kQuantised)
-        quantise_block<kColumns>(args.rows + static_cast<u64>(job.t) * Q8Rows<kColumns>::kRowBytes, column, value,
-                                 real);
+      write(args, job.t, column, value, real);
     }
   }
   FORGE_DEVICE static void write_partial(const Lds& lds, float* partial) {
@@ -221,30 +256,46 @@ struct LatentAttention {
     return sum > 0 ? value / sum : 0.0f;
   }
 
-  /// Grid: [rows][kJobs][kWorkers].
+  /// The first position that a row sees.
+  FORGE_DEVICE static int oldest_of(int) { return 0; }
+
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     release_consumers();
-    const int t = block_id() / (kJobs * C::kWorkers), part = block_id() / C::kWorkers % kJobs;
-    const int worker = block_id() % C::kWorkers;
+    run_block(args, lds, block_id());
+  }
+  /// Runs block `id` of kBlocks: [rows][kJobs][kWorkers].
+  FORGE_DEVICE static void run_block(const Args& args, Lds& lds, int id) {
+    const int t = id / (kJobs * C::kWorkers), part = id / C::kWorkers % kJobs, worker = id % C::kWorkers;
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     const int position = uniform(load(args.positions + t));
     const int sequence = position < 0 ? 0 : load(args.sequences + t);
-    const Job job{t, position, part * kGroup, args.tables + static_cast<u64>(sequence) * C::kTableBlocks};
-    const int end = position < 0 ? 0 : position / kChunk + 1, wanted = ceil_div(end, kChunksPerWorker);
+    Job job{t, position, part * kGroup, position, args.tables + static_cast<u64>(sequence) * C::kTableBlocks, {}};
+    if constexpr (kSparse) {
+      wait_for_producer();
+      job.keys = {args.selected + static_cast<u64>(t) * C::kSelected};
+      job.newest = uniform(job.keys.tokens(position)) - 1;
+    }
+    const int end = job.newest < 0 ? 0 : job.newest / kChunk + 1, wanted = ceil_div(end, kChunksPerWorker);
     const int workers = wanted < 1 ? 1 : wanted < C::kWorkers ? wanted : C::kWorkers;
     if (worker >= workers) return;
-    wait_for_producer();
+    if constexpr (!kSparse) wait_for_producer();
     load_query(args, job, lds);
+    if (kSparse && worker < end) find_rows(job, worker, workers, lds);
     U32x4 staged[kLoads];
-    if (worker < end) load_rows(args, job, worker, staged);
+    if (worker < end) load_rows(args, job, 0, worker, lds, staged);
     Softmax state;
     Part values[kHeadsOfThread] = {};
+    int n = 0;
     FORGE_LOOP
     for (int chunk = worker; chunk < end; chunk += workers) {
       barrier();
       store_rows(lds, staged);
       barrier();
-      if (chunk + workers < end) load_rows(args, job, chunk + workers, staged);
+      if (chunk + workers < end) {
+        ++n;
+        if (kSparse && n % kFoundChunks == 0) find_rows(job, chunk + workers, workers, lds);
+        load_rows(args, job, n, chunk + workers, lds, staged);
+      }
       add_scores(job, chunk, lds, state);
       barrier();
       add_values(lds, values);
@@ -254,9 +305,9 @@ struct LatentAttention {
       float* partials = args.scratch + (static_cast<u64>(t) * kJobs + part) * C::kWorkers * kGroup * kPartial;
       write_partial(lds, partials + static_cast<u64>(worker) * kGroup * kPartial);
       if (!last_arrival(args.counters + t * kJobs + part, static_cast<u32>(workers), lds.flag)) return;
-      write(args, job, [&](int h, int dim) { return merged(partials, workers, h, dim); });
+      write_job(args, job, [&](int h, int dim) { return merged(partials, workers, h, dim); });
     } else {
-      write(args, job, [&](int h, int dim) {
+      write_job(args, job, [&](int h, int dim) {
         const float sum = lds.sums.get(h);
         return sum > 0 ? lds.query.scalar(h * kValueDim + dim) / sum : 0.0f;
       });

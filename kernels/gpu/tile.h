@@ -245,11 +245,13 @@ FORGE_DEVICE float rope(float own, float other, float cosine, float sine, bool s
 template <int KvHeads, int HeadDim, int BlockTokens>
 struct KvPool {
   static constexpr int kKvHeads = KvHeads, kHeadDim = HeadDim, kBlockTokens = BlockTokens;
-  /// Index of an element, in f16 elements.
-  FORGE_DEVICE static u64 index(int slot, int head, int dim) {
+  /// The number of a row, which is that of a head in a slot.
+  FORGE_DEVICE static u64 row(int slot, int head) {
     const u64 block = static_cast<u64>(slot / BlockTokens);
-    return ((block * KvHeads + head) * BlockTokens + slot % BlockTokens) * HeadDim + dim;
+    return (block * KvHeads + head) * BlockTokens + slot % BlockTokens;
   }
+  /// Index of an element, in f16 elements.
+  FORGE_DEVICE static u64 index(int slot, int head, int dim) { return row(slot, head) * HeadDim + dim; }
   /// The slot of token t by the block table of its sequence, [sequences][table_blocks]; -1 for padding (position -1).
   /// Returned as the bits of a float, because epilogue operands are floats.
   FORGE_DEVICE static float slot_bits(const i32* positions, const i32* sequences, const i32* tables, int table_blocks,

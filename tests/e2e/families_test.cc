@@ -239,8 +239,8 @@ TEST_CASE("latent attention caches one latent row per token if the file allows a
   const auto latent = group("deepseek_v3"), full = group("deepseek_v2_lite");
   CHECK((latent.kv_heads() == 1 && latent.head_dim() == 24 + 8 && latent.value_dim() == 24 && latent.shared_row()));
   CHECK(latent.block_bytes() == 32 * (24 + 8) * 2);  // 32 tokens of f16; values are part of the key's row
-  CHECK((full.kv_heads() == 4 && full.head_dim() == 16 + 8 && full.value_dim() == 12 && !full.shared_row()));
-  CHECK(full.block_bytes() == 32 * 4 * (24 + 12) * 2);
+  CHECK((full.kv_heads() == 4 && full.head_dim() == 16 + 8 && full.value_dim() == 8 && !full.shared_row()));
+  CHECK(full.block_bytes() == 32 * 4 * (24 + 8) * 2);
 }
 
 TEST_CASE("removing a bias of a LayerNorm is noticed") {

@@ -57,11 +57,32 @@ constexpr std::array kTypes{DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0
 
 }  // namespace
 
-TEST_CASE("gpu plan: sparse attention is refused in one line") {
-  const TinyModel model(FileImage{family_gguf(family_model("minimax_m3"))});
+TEST_CASE("gpu plan: sparse attention chooses keys in two launches for few rows, in one for many") {
+  for (const char* family : {"deepseek32", "minimax_m3"}) {
+    CAPTURE(family);
+    const TinyModel model(FileImage{family_gguf(family_model(family))});
+    Recorder recorder;
+    const auto program = compile(model, "gfx1100", recorder);
+    std::map<std::string, std::map<std::string, int>> steps;  // by variant and label
+    for (const auto& variant : program->variants)
+      for (const auto& step : variant->steps) ++steps[variant->name][step->label];
+    CHECK(steps["decode1"]["select_keys"] == steps["decode1"]["choose keys"]);
+    CHECK(steps["decode1"]["select_keys"] > 0);
+    CHECK(steps["prefill512"]["select_keys"] == steps["decode1"]["select_keys"]);
+    CHECK(steps["prefill512"]["choose keys"] == 0);
+  }
+}
+
+TEST_CASE("gpu plan: index heads for which a block's shared memory is too small are refused in one line") {
+  FamilyJson json = family_model("deepseek32");
+  json["keys"]["attention.indexer.head_count"] = 800;
+  for (auto& [name, recipe] : json["tensors"].items())
+    if (name.find("indexer.attn_q_b") != std::string::npos || name.find("indexer.proj") != std::string::npos)
+      recipe[0][0] = recipe[0][0].get<int>() / 3 * 800;
+  const TinyModel model(FileImage{family_gguf(json)});
   Recorder recorder;
   const auto line = error_of([&] { compile(model, "gfx1100", recorder); });
-  CHECK_THAT(line, Catch::Contains("GPUs do not support sparse attention yet") && Catch::Contains("--device cpu"));
+  CHECK_THAT(line, Catch::Contains("800 index heads of 16 columns") && Catch::Contains("--device cpu"));
   CHECK(line.find('\n') == std::string::npos);
 }
 
@@ -178,7 +199,7 @@ TEST_CASE("gpu plan: an attention option that the target or model does not have 
     return error_of([&] { (void)codegen::compile_program(model.portable().graph, model.file(), target, options); });
   };
   CHECK_THAT(refusal("gfx1030", "tiles"), Catch::Contains("no matrix instructions"));
-  CHECK_THAT(refusal("gfx1100", "tiles"), Catch::Contains("and this model's have 16"));
+  CHECK_THAT(refusal("gfx1100", "tiles"), Catch::Contains("and this model's have 16 and 16"));
   CHECK_THAT(refusal("gfx1100", "rows,split"), Catch::Contains("256 positions is too short"));
   for (const char* none : {"tile", "rows,tiles", "split,split", "rows,", ",", "auto,rows", "rows split"})
     CHECK_THAT(refusal("gfx1100", none), Catch::Contains("is unknown"));

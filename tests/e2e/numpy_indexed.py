@@ -81,7 +81,7 @@ def minimax_m3(ids):
     dense = m.key("leading_dense_block_count", 1)
     m.key("expert_gating_func", 2)
     m.keys.update({"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32})
-    dim, size = m.key("attention.indexer.key_length", 20), m.key("attention.indexer.block_size", 2)
+    dim, size = m.key("attention.indexer.key_length", 16), m.key("attention.indexer.block_size", 2)
     local, count = m.key("attention.indexer.local_blocks", 1), m.key("attention.indexer.top_k", 3)
     x = m.embed(ids)
     for i, s in enumerate(stems(m)):

@@ -18,7 +18,7 @@ def latent_attention(m, x, s, q_rank, kv_b, turn, scale, growth=None, choose=Non
     """MLA with keys and values of every head expanded (arXiv 2405.04434, equations 9 to 19). The KV cache holds the expanded
     rows if one matrix (attn_kv_b) makes keys and values, else the latent row. growth [tokens]: a factor on each token's query.
     choose(x, normed query latent, stem): the positions that each token attends to, if not all before it."""
-    plain, rotated, value, rank = 16, m.rotary, 12, 24
+    plain, rotated, value, rank = 16, m.rotary, 8 if kv_b else 12, 24
     heads = np.split(np.arange(m.heads * (plain + rotated)), m.heads)
     low = m.normal(m.linear(x, s + "attn_q_a", q_rank), m.tensor(s + "attn_q_a_norm.weight", q_rank, mean=1.0, spread=0.4)) if q_rank else x
     q = m.linear(low, s + ("attn_q_b" if q_rank else "attn_q"), m.heads * (plain + rotated))
@@ -80,7 +80,7 @@ def deepseek2(ids, q_rank, kv_b, sigmoid, groups, groups_used, norm, scale, fami
     if q_rank:
         m.keys["attention.q_lora_rank"] = q_rank
     if kv_b:
-        m.keys["attention.value_length"] = 12
+        m.keys["attention.value_length"] = 8
     else:
         m.keys.update({"attention.key_length": 32, "attention.value_length": 24, "attention.key_length_mla": 24, "attention.value_length_mla": 12})
     if sigmoid:

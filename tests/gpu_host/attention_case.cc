@@ -2,8 +2,8 @@
 #include "tests/gpu_host/attention_case.h"
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "ir/attrs.h"
@@ -12,6 +12,33 @@
 namespace forge::gpu_host {
 namespace {
 
+/// The lists of selected blocks, [rows][lists][count]: ascending, then -1.
+struct SelectedBlocks {
+  AttentionSelection selection;
+  Buffer<int> entries;
+
+  explicit SelectedBlocks(const AttentionProblem& c)
+      : selection(c.selection), entries(c.rows.size() * selection.lists * selection.count) {
+    int* at = entries.data();
+    for (const AttentionRow& row : c.rows)
+      for (int list = 0; list < selection.lists && selection.count > 0; ++list, at += selection.count) {
+        std::vector<int> blocks(row.position < 0 ? 0 : row.position / selection.block + 1);
+        std::iota(blocks.begin(), blocks.end(), 0);
+        std::vector<int> some;
+        std::ranges::sample(blocks, std::back_inserter(some), selection.count, random_engine());
+        some.resize(selection.count, -1);
+        std::ranges::copy(some, at);
+      }
+  }
+  /// True if row t, whose mask lets it see `position`, sees it.
+  [[nodiscard]] bool sees(int t, int kv_head, int position) const {
+    if (selection.count == 0) return true;
+    const int list = t * selection.lists + (selection.lists > 1 ? kv_head : 0);
+    const auto own = std::span(entries.data(), entries.size()).subspan(list * selection.count, selection.count);
+    return std::ranges::find(own, position / selection.block) != own.end();
+  }
+};
+
 /// The key and value pools. Positions that some row attends to hold random numbers; everything else is NaN, so that a
 /// kernel that reads a wrong position gives NaN.
 struct Cache {
@@ -19,68 +46,82 @@ struct Cache {
   int kv_heads, dim, block_tokens;
   Buffer<std::uint16_t> k, v;
   Buffer<int> tables{static_cast<std::size_t>(kSequences) * kTableBlocks};
+  int value_dim;
 
-  explicit Cache(const AttentionProblem& c)
+  Cache(const AttentionProblem& c, const SelectedBlocks& selected)
       : kv_heads(c.heads.kv_heads),
         dim(c.heads.dim),
         block_tokens(c.block_tokens),
         k(static_cast<std::size_t>(kSequences) * kTableBlocks * kv_heads * block_tokens * dim),
-        v(k.size()) {
+        v(k.size() / dim * c.value_dim()),
+        value_dim(c.value_dim()) {
     std::vector<int> blocks(tables.size());
     std::iota(blocks.begin(), blocks.end(), 0);
     std::shuffle(blocks.begin(), blocks.end(), random_engine());
     for (int s = 0; s < kSequences; ++s) {
-      int length = 0, oldest = INT_MAX;  // positions that no row attends to stay NaN
-      for (const AttentionRow& row : c.rows) {
-        if (row.sequence != s || row.position < 0) continue;
-        length = std::max(length, row.position + 1);
-        oldest = std::min(oldest, c.mask.oldest(row.position));
-      }
+      int length = 0;
+      for (const AttentionRow& row : c.rows)
+        if (row.sequence == s) length = std::max(length, row.position + 1);
       for (int b = 0; b * block_tokens < length; ++b) tables[s * kTableBlocks + b] = blocks[s * kTableBlocks + b];
-      for (int token = oldest; token < length; ++token)
+      const auto is_seen = [&](int token, int head) {
+        for (int t = 0; t < c.total(); ++t) {
+          const auto& row = c.rows[t];
+          if (row.sequence == s && token >= c.mask.oldest(row.position) && token <= row.position &&
+              selected.sees(t, head, token))
+            return true;
+        }
+        return false;
+      };
+      for (int token = 0; token < length; ++token)
         for (int head = 0; head < kv_heads; ++head) {
+          if (!is_seen(token, head)) continue;
           const auto keys = random_floats(dim), values = random_floats(dim);
           for (int d = 0; d < dim; ++d) {
-            k[index(s, token, head, d)] = quant::f16_of_f32(keys[d]);
-            v[index(s, token, head, d)] = quant::f16_of_f32(values[d]);
+            k[index(s, token, head) * dim + d] = quant::f16_of_f32(keys[d]);
+            if (d < value_dim) v[index(s, token, head) * value_dim + d] = quant::f16_of_f32(values[d]);
           }
         }
     }
   }
-  [[nodiscard]] std::size_t index(int sequence, int token, int head, int d) const {
+  /// The number of a row.
+  [[nodiscard]] std::size_t index(int sequence, int token, int head) const {
     const auto block = static_cast<std::size_t>(tables[sequence * kTableBlocks + token / block_tokens]);
-    return ((block * kv_heads + head) * block_tokens + token % block_tokens) * dim + d;
+    return (block * kv_heads + head) * block_tokens + token % block_tokens;
   }
 };
 
-/// Attention of one head of one row, in f64. Returns [dim].
-std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const float* q, const AttentionRow& row,
-                           int head, float sink) {
+/// Attention of one head of row t, in f64. Returns [dim].
+std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const SelectedBlocks& selected,
+                           const float* q, int t, int head, float sink) {
+  const AttentionRow& row = c.rows[t];
   std::vector<double> out(c.value_dim());
   if (row.position < 0) return out;
   const int kv_head = head / (c.heads.heads / c.heads.kv_heads);
-  const int oldest = c.mask.oldest(row.position);
   std::vector<double> scores;
-  for (int token = oldest; token <= row.position; ++token) {
+  std::vector<int> tokens;
+  for (int token = c.mask.oldest(row.position); token <= row.position; ++token) {
+    if (!selected.sees(t, kv_head, token)) continue;
+    tokens.push_back(token);
     double dot = 0;
     for (int d = 0; d < c.heads.dim; ++d)
-      dot += static_cast<double>(q[d]) * quant::f32_of_f16(cache.k[cache.index(row.sequence, token, kv_head, d)]);
+      dot += static_cast<double>(q[d]) *
+             quant::f32_of_f16(cache.k[cache.index(row.sequence, token, kv_head) * c.heads.dim + d]);
     dot *= c.scale();
     if (c.mask.softcap > 0) dot = c.mask.softcap * std::tanh(dot / c.mask.softcap);
     if (c.mask.alibi > 0)
       dot -= static_cast<double>(ir::alibi_slope(c.mask.alibi, c.heads.heads, head)) * (row.position - token);
     scores.push_back(dot);
   }
+  const int width = c.latent > 0 ? c.heads.dim : c.value_dim();
   double most = *std::ranges::max_element(scores);
   if (c.mask.sinks) most = std::max<double>(most, sink);
   double sum = c.mask.sinks ? std::exp(sink - most) : 0;
   for (double& score : scores) sum += score = std::exp(score - most);
   for (std::size_t i = 0; i < scores.size(); ++i)
     for (int d = 0; d < c.value_dim(); ++d)
-      out[d] +=
-          scores[i] / sum *
-          quant::f32_of_f16(
-              (c.latent > 0 ? cache.k : cache.v)[cache.index(row.sequence, oldest + static_cast<int>(i), kv_head, d)]);
+      out[d] += scores[i] / sum *
+                quant::f32_of_f16(
+                    (c.latent > 0 ? cache.k : cache.v)[cache.index(row.sequence, tokens[i], kv_head) * width + d]);
   return out;
 }
 
@@ -100,13 +141,17 @@ void AttentionProblem::write_to(codegen::ConfigText& out) const {
       .flag("kSinks", mask.sinks)
       .flag("kStored", output != kQuantised)
       .flag("kQuantised", output != kStored);
+  if (narrow > 0) out.number("kValueDim", narrow);
+  if (selection.count > 0) out.number("kSelected", selection.count).number("kSelectedBlock", selection.block);
 }
 
 void check_attention(const AttentionProblem& c, const Kernel& kernel) {
   INFO(c.heads.heads << '/' << c.heads.kv_heads << " heads of " << c.heads.dim << ", window " << c.mask.window
                      << ", chunk " << c.mask.chunk << ", alibi " << c.mask.alibi << ", softcap " << c.mask.softcap
-                     << ", sinks " << c.mask.sinks << ", output " << c.output << ", block " << c.block_tokens);
-  const Cache cache(c);
+                     << ", sinks " << c.mask.sinks << ", output " << c.output << ", block " << c.block_tokens
+                     << ", selected " << c.selection.count << " of " << c.selection.block);
+  const SelectedBlocks selected(c);
+  const Cache cache(c, selected);
   const int total = c.total(), real = c.real(), columns = c.columns();
   const int query_columns = c.heads.heads * c.heads.dim;
   const auto q_values = random_floats(static_cast<std::size_t>(real) * query_columns);
@@ -126,7 +171,7 @@ void check_attention(const AttentionProblem& c, const Kernel& kernel) {
   Buffer<std::byte> rows(quantises ? total * q8_row_bytes(columns) : 0);
   const KernelArgs args({q.data(), cache.k.data(), cache.v.data(), positions.data(), sequences.data(),
                          cache.tables.data(), counts.data(), scratch.data(), counters.data(), out.data(), rows.data(),
-                         sinks.data()});
+                         sinks.data(), selected.entries.data()});
   run_in_all_orders(
       kernel, args,
       [&] {
@@ -147,7 +192,7 @@ void check_attention(const AttentionProblem& c, const Kernel& kernel) {
     for (int head = 0; head < c.heads.heads; ++head) {
       const auto at = static_cast<std::size_t>(t) * columns + head * c.value_dim();
       const auto from = static_cast<std::size_t>(t) * query_columns + head * c.heads.dim;
-      const auto expected = attend(c, cache, t < real ? &q_values[from] : nullptr, c.rows[t], head, sinks[head]);
+      const auto expected = attend(c, cache, selected, t < real ? &q_values[from] : nullptr, t, head, sinks[head]);
       for (int d = 0; d < c.value_dim(); ++d) {
         INFO("row " << t << ", head " << head << ", dim " << d << ": " << result[at + d] << ", expected "
                     << expected[d]);

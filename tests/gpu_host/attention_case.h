@@ -37,6 +37,13 @@ inline constexpr AttentionMask kAttentionMasks[] = {{0, 0},
                                                     {0, 0, false, 0, 8}};
 inline constexpr int kTableBlocks = 12;
 
+/// Sparse attention: rows see random blocks of positions.
+struct AttentionSelection {
+  int count = 0;  ///< most blocks of a row; 0: it sees all positions
+  int block = 1;  ///< positions of a block
+  int lists = 1;  ///< one list for all KV heads, or one for each
+};
+
 /// A row of a step: its sequence (0 to 3) and its position; position -1 is padding.
 struct AttentionRow {
   int sequence, position;
@@ -51,7 +58,9 @@ struct AttentionProblem {
   int workers = 1;
   double tolerance = 2e-5;  ///< relative to outputs stored as f32
   int latent = 0;           ///< > 0: values are the first so many columns of keys
-  [[nodiscard]] int value_dim() const { return latent > 0 ? latent : heads.dim; }
+  AttentionSelection selection = {};
+  int narrow = 0;  ///< > 0: columns of a value, fewer than those of a key
+  [[nodiscard]] int value_dim() const { return latent > 0 ? latent : narrow > 0 ? narrow : heads.dim; }
   [[nodiscard]] int total() const { return static_cast<int>(rows.size()); }
   [[nodiscard]] int real() const {
     return static_cast<int>(std::ranges::count_if(rows, [](const AttentionRow& row) { return row.position >= 0; }));

@@ -12,9 +12,10 @@ namespace {
 struct Heads {
   AttentionHeads of;
   int per_block;
+  int narrow = 0;  ///< columns of a value; 0: as many as keys have
 };
-constexpr Heads kHeads[] = {{{4, 4, 64}, 0}, {{6, 2, 32}, 0},  {{4, 1, 80}, 2},  {{2, 1, 256}, 0},
-                            {{3, 3, 16}, 1}, {{2, 1, 512}, 1}, {{4, 2, 512}, 0}, {{2, 1, 320}, 0}};
+constexpr Heads kHeads[] = {{{4, 4, 64}, 0},    {{6, 2, 32}, 0},  {{4, 1, 80}, 2},  {{2, 1, 256}, 0},
+                            {{3, 3, 16}, 1, 8}, {{2, 1, 512}, 1}, {{4, 2, 512}, 0}, {{2, 1, 320}, 0, 256}};
 // How the work on one row is split.
 struct Cut {
   int workers, waves, worker_tokens, team_tokens;
@@ -54,8 +55,9 @@ struct AttentionCase {
   AttentionMask mask;
   AttentionOutput output;
   int block_tokens, step, wave;
+  AttentionSelection selection = {};
   [[nodiscard]] AttentionProblem problem() const {
-    return {heads.of, mask, output, block_tokens, kSteps[step], cut.workers};
+    return {heads.of, mask, output, block_tokens, kSteps[step], cut.workers, 2e-5, 0, selection, heads.narrow};
   }
 };
 
@@ -69,10 +71,19 @@ WaveText text_of(const AttentionCase& c) {
       .number("kWaves", c.cut.waves)
       .number("kTokensPerWorker", c.cut.worker_tokens)
       .number("kTeamTokens", c.cut.team_tokens);
+  if (c.selection.count > 0) text.config.number("kSelectedLists", c.selection.lists);
   const int group = c.heads.per_block > 0 ? c.heads.per_block : c.heads.of.heads / c.heads.of.kv_heads;
   text.blocks = problem.total() * (c.heads.of.heads / group) * c.cut.workers;
   text.threads = c.cut.waves * c.wave;
   return {c.wave, std::move(text)};
+}
+
+void check_all(const std::vector<AttentionCase>& cases) {
+  check_cases(cases, text_of, [](const AttentionCase& c, const Kernel& kernel) {
+    INFO("workers " << c.cut.workers << ", waves " << c.cut.waves << ", team tokens " << c.cut.team_tokens << ", step "
+                    << c.step << ", wave " << c.wave);
+    check_attention(c.problem(), kernel);
+  });
 }
 
 }  // namespace
@@ -92,9 +103,26 @@ TEST_CASE("attention gives softmax(q k) v for all heads, masks, splits and steps
                 c.problem().columns() % 32 == 0;  // rows of quantised activations consist of whole blocks
        }))
     cases.push_back(case_of(choice));
-  check_cases(cases, text_of, [](const AttentionCase& c, const Kernel& kernel) {
-    INFO("workers " << c.cut.workers << ", waves " << c.cut.waves << ", team tokens " << c.cut.team_tokens << ", step "
-                    << c.step << ", wave " << c.wave);
-    check_attention(c.problem(), kernel);
-  });
+  check_all(cases);
+}
+
+TEST_CASE("sparse attention sees the selected blocks of positions, whether chunks lie within a block or not") {
+  constexpr Heads kSome[] = {{{4, 4, 64}, 0}, {{6, 2, 32}, 1}, {{4, 2, 80}, 2, 64}, {{4, 2, 512}, 0}};
+  constexpr AttentionSelection kSelections[] = {{20, 1}, {3, 5}, {2, 32}, {1, 64}};
+  constexpr AttentionMask kMasks[] = {{0, 0}, {0, 30, true}};
+  const Choice<7> sizes{std::size(kSome),
+                        std::size(kCuts),
+                        std::size(kSelections),
+                        std::size(kMasks),
+                        2,
+                        kAttentionOutputs,
+                        static_cast<int>(kSteps.size() * std::size(kWaves))};
+  std::vector<AttentionCase> cases;
+  for (const auto& at : cases_of(sizes, [](const Choice<7>&) { return true; })) {
+    auto selection = kSelections[at[2]];
+    if (at[4] == 1) selection.lists = kSome[at[0]].of.kv_heads;
+    cases.push_back({kSome[at[0]], kCuts[at[1]], kMasks[at[3]], AttentionOutput(at[5]), 32, at[6] / 2,
+                     kWaves[at[6] % 2], selection});
+  }
+  check_all(cases);
 }

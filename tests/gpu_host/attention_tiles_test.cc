@@ -18,10 +18,14 @@ constexpr Instruction kInstructions[] = {
 struct Shape {
   AttentionHeads heads;
   int tile_heads, tile_tokens, per_block, parts = 1;
+  int narrow = 0;  ///< columns of a value; 0: as many as keys have
   [[nodiscard]] int waves() const { return tile_heads * tile_tokens / 16 * parts; }
 };
-constexpr Shape kShapes[] = {{{4, 4, 64}, 1, 32, 1}, {{6, 2, 32}, 3, 16, 3},     {{8, 1, 128}, 4, 16, 2},
-                             {{4, 2, 96}, 2, 32, 2}, {{2, 1, 512}, 2, 16, 1, 4}, {{2, 2, 160}, 1, 32, 1, 2}};
+constexpr Shape kShapes[] = {{{4, 4, 64}, 1, 32, 1},        {{6, 2, 32}, 3, 16, 3},     {{8, 1, 128}, 4, 16, 2},
+                             {{4, 2, 96}, 2, 32, 2, 1, 64}, {{2, 1, 512}, 2, 16, 1, 4}, {{2, 2, 160}, 1, 32, 1, 2, 96}};
+// Latent rows: narrow is the number of their columns that are values.
+constexpr Shape kLatentShapes[] = {
+    {{2, 1, 160}, 1, 16, 2, 2, 128}, {{4, 1, 320}, 2, 16, 4, 4, 256}, {{2, 1, 576}, 1, 16, 2, 6, 512}};
 constexpr int kChunks[] = {32, 64}, kBlockTokens[] = {16, 32};
 
 /// Appends `count` consecutive rows of a sequence, starting at `position`.
@@ -62,31 +66,45 @@ struct TilesCase {
   AttentionOutput output;
   int block_tokens, step;
   Instruction instruction;
+  bool latent = false;
   [[nodiscard]] AttentionProblem problem() const {
-    return {shape.heads, mask, output, block_tokens, rows_of(step), 1, 3e-3};
+    AttentionProblem problem{shape.heads, mask, output, block_tokens, rows_of(step), 1, 3e-3};
+    (latent ? problem.latent : problem.narrow) = shape.narrow;
+    return problem;
   }
 };
 
 WaveText text_of(const TilesCase& c) {
-  codegen::KernelText text{.header = "kernels/gpu/attention_tiles.h",
-                           .kernel = "AttentionTiles",
-                           .defaults = "AttentionTilesDefaults",
+  codegen::KernelText text{.header = c.latent ? "kernels/gpu/latent_tiles.h" : "kernels/gpu/attention_tiles.h",
+                           .kernel = c.latent ? "LatentTiles" : "AttentionTiles",
+                           .defaults = c.latent ? "LatentTilesDefaults" : "AttentionTilesDefaults",
                            .before = {}};
   const auto problem = c.problem();
   problem.write_to(text.config);
   text.config.use("Tile", c.instruction.name)
       .number("kHeadsPerBlock", c.shape.per_block)
-      .number("kTeamTokens", 4)
       .number("kWaves", c.shape.waves())
       .number("kParts", c.shape.parts)
       .number("kTileHeads", c.shape.tile_heads)
       .number("kTileTokens", c.shape.tile_tokens)
       .number("kChunk", c.chunk);
+  if (c.latent)
+    text.config.number("kValueDim", c.shape.narrow);
+  else
+    text.config.number("kTeamTokens", 4);
   const int heads = c.shape.heads.heads, total = problem.total();
   text.blocks = (total + c.shape.tile_tokens - 1) / c.shape.tile_tokens * (heads / c.shape.tile_heads) +
                 total * (heads / c.shape.per_block);
   text.threads = c.shape.waves() * c.instruction.wave;
   return {c.instruction.wave, std::move(text)};
+}
+
+void check_all(const std::vector<TilesCase>& cases) {
+  check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
+    INFO(c.instruction.name << ", " << c.shape.tile_heads << " heads and " << c.shape.tile_tokens
+                            << " tokens a tile, chunk " << c.chunk << ", step " << c.step);
+    check_attention(c.problem(), kernel);
+  });
 }
 
 }  // namespace
@@ -101,9 +119,13 @@ TEST_CASE("attention by matrix instructions gives softmax(q k) v for prompts and
   for (const auto& at : cases_of(sizes, fits))
     cases.push_back({kShapes[at[0]], kChunks[at[1]], kAttentionMasks[at[2]], AttentionOutput(at[3]),
                      kBlockTokens[at[4]], at[5], kInstructions[at[6]]});
-  check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
-    INFO(c.instruction.name << ", " << c.shape.tile_heads << " heads and " << c.shape.tile_tokens
-                            << " tokens a tile, chunk " << c.chunk << ", step " << c.step);
-    check_attention(c.problem(), kernel);
-  });
+  check_all(cases);
+}
+
+TEST_CASE("attention on latents by matrix instructions gives softmax(q k) of the keys' first columns") {
+  const Choice<4> sizes{std::size(kLatentShapes), kAttentionOutputs, kSteps, std::size(kInstructions)};
+  std::vector<TilesCase> cases;
+  for (const auto& at : cases_of(sizes, [](const Choice<4>&) { return true; }))
+    cases.push_back({kLatentShapes[at[0]], 32, {}, AttentionOutput(at[1]), 32, at[2], kInstructions[at[3]], true});
+  check_all(cases);
 }

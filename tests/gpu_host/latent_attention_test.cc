@@ -1,5 +1,5 @@
 // Attention on latents gives softmax(q k) k', k' being the first columns of k, compared with f64: rows of several
-// sequences, padding, numbers of heads that blocks share, and any number of workers per row.
+// sequences, padding, numbers of heads that blocks share, any number of workers per row, and selected positions.
 
 #include "tests/gpu_host/attention_case.h"
 
@@ -19,17 +19,22 @@ struct Workers {
 };
 constexpr Workers kWorkers[] = {{1, 64}, {3, 16}, {8, 32}};
 const std::vector<std::vector<AttentionRow>> kSteps{{{0, 0}},
-                                                    {{0, 150}},
+                                                    {{0, 383}},
                                                     {{2, 31}, {0, 32}, {3, 0}, {1, 77}, {0, -1}},
                                                     {{0, 14}, {0, 15}, {0, 16}, {1, 17}, {1, 95}, {0, -1}, {0, -1}}};
+
+/// Lists that have room for all positions of short rows, that end within a chunk, and of more chunks than are looked up
+/// at once.
+constexpr AttentionSelection kSelections[] = {{}, {40, 1}, {5, 8}, {3, 7}, {300, 1}};
 
 struct LatentCase {
   Rows rows;
   Workers workers;
+  AttentionSelection selection;
   AttentionOutput output;
   int step, wave;
   [[nodiscard]] AttentionProblem problem() const {
-    return {rows.heads, {0, 0}, output, 32, kSteps[step], workers.count, 2e-5, rows.value_dim};
+    return {rows.heads, {0, 0}, output, 32, kSteps[step], workers.count, 2e-5, rows.value_dim, selection};
   }
 };
 
@@ -54,14 +59,14 @@ WaveText text_of(const LatentCase& c) {
 }  // namespace
 
 TEST_CASE("attention on latents gives softmax(q k) of the keys' first columns") {
-  const Choice<5> sizes{std::size(kRows), std::size(kWorkers), kAttentionOutputs, static_cast<int>(kSteps.size()),
-                        std::size(kWaves)};
+  const Choice<6> sizes{std::size(kRows),  std::size(kWorkers),   kAttentionOutputs, static_cast<int>(kSteps.size()),
+                        std::size(kWaves), std::size(kSelections)};
   std::vector<LatentCase> cases;
-  for (const auto& at : cases_of(sizes, [](const Choice<5>& at) {
+  for (const auto& at : cases_of(sizes, [](const Choice<6>& at) {
          const auto& rows = kRows[at[0]];
          return at[2] == kStored || rows.heads.heads * rows.value_dim % 32 == 0;
        }))
-    cases.push_back({kRows[at[0]], kWorkers[at[1]], AttentionOutput(at[2]), at[3], kWaves[at[4]]});
+    cases.push_back({kRows[at[0]], kWorkers[at[1]], kSelections[at[5]], AttentionOutput(at[2]), at[3], kWaves[at[4]]});
   check_cases(cases, text_of, [](const LatentCase& c, const Kernel& kernel) {
     INFO(c.rows.per_block << " heads a block, workers " << c.workers.count << ", step " << c.step << ", wave "
                           << c.wave);

@@ -391,10 +391,11 @@ TEST_CASE(
     check_family(name, target);
 }
 
-TEST_CASE("gpu model: latent attention, ALiBi, functions of whole rows") {
+TEST_CASE("gpu model: latent and sparse attention, ALiBi, functions of whole rows") {
   for (const auto& [name, target] :
        {std::pair("deepseek_v3", kWave32), std::pair("mistral4", kWave64), std::pair("bloom", kWave32),
-        std::pair("mpt", kWave64), std::pair("baichuan_13b", kWave64)})
+        std::pair("mpt", kWave64), std::pair("baichuan_13b", kWave64), std::pair("deepseek32", kWave64),
+        std::pair("glm_dsa", kWave32), std::pair("minimax_m3", kWave64), std::pair("deepseek_v2_lite", kWave32)})
     check_family(name, target);
   // Sums of whole rows have another order in steps of few tokens, so some roundings of its f16 cache differ.
   check_family("gemma3n", kWave32, 1e-7);

@@ -308,7 +308,8 @@ class Generator {
       case TileOpKind::kStoreV: {
         const bool keys = op.kind == TileOpKind::kStoreK;
         const auto& kv = kv_state_of(graph_, graph_.operand(op.node, 0));
-        const auto pool = fmt::format("KvPool<{}, {}, {}>", kv.kv_heads, kv.head_dim, context_.kv_block_tokens);
+        const auto pool = fmt::format("KvPool<{}, {}, {}>", kv.kv_heads, keys ? kv.head_dim : value_dim_of(kv),
+                                      context_.kv_block_tokens);
         const auto slot = operands_++;
         load_ +=
             fmt::format("      o[{}] = {}::slot_bits({}, {}, {}, {}, t);\n", slot, pool,

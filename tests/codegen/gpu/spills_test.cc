@@ -84,6 +84,66 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
   return text;
 }
 
+/// The choice of keys for one token of a context of 131072 positions: "ScoreKeys" or "ChooseKeys". by_blocks: for each
+/// of 8 heads its own blocks of 128 positions, else positions by the sum over 64 heads.
+KernelText select_text(const GpuTarget& target, const char* kernel, bool by_blocks) {
+  constexpr std::int64_t kTableBlocks = 4096, kWorkers = 64;
+  const bool scores = std::string_view(kernel) == "ScoreKeys";
+  const std::int64_t heads = by_blocks ? 8 : 64;
+  KernelText text{.header = "kernels/gpu/select_keys.h",
+                  .kernel = kernel,
+                  .defaults = "SelectKeysDefaults",
+                  .before = {},
+                  .blocks = scores      ? kWorkers
+                            : by_blocks ? heads
+                                        : 1,
+                  .threads = scores ? 256 : 1024};
+  text.config.use("Pool", fmt::format("KvPool<1, 128, {}>", kGpuKvBlockTokens))
+      .number("kHeads", heads)
+      .number("kTopK", by_blocks ? 16 : 2048)
+      .number("kBlock", by_blocks ? 128 : 1)
+      .number("kLocal", by_blocks ? 1 : 0)
+      .flag("kWeighted", !by_blocks)
+      .number("kTableBlocks", kTableBlocks)
+      .number("kWorkers", kWorkers)
+      .number("kWaves", text.threads / target.wave);
+  return text;
+}
+
+/// Attention of 128 heads to latent rows: of one token to 2048 selected rows, or of a prompt of 512 tokens by tiles.
+KernelText latent_text(const GpuTarget& target, bool prompt) {
+  ir::AttentionAttrs attention;
+  attention.heads = 128;
+  attention.kv_heads = 1;
+  attention.head_dim = 576;
+  attention.value_dim = 512;
+  if (!prompt) attention.selected = 2048;
+  attention.selected_block = 1;
+  const ir::Bounds bounds = prompt ? ir::Bounds{512, 64, 1, 4096} : ir::Bounds{1, 1, 1, 4096};
+  const auto config = choose_latent_attention(target, attention, bounds, {{"matrix", 1}});
+  REQUIRE(config.tiles.has_value() == prompt);
+  KernelText text{.header = prompt ? "kernels/gpu/latent_tiles.h" : "kernels/gpu/latent_attention.h",
+                  .kernel = prompt ? "LatentTiles" : "LatentAttention",
+                  .defaults = prompt ? "LatentTilesDefaults" : "LatentAttentionDefaults",
+                  .before = {},
+                  .blocks = config.blocks,
+                  .threads = config.waves * target.wave};
+  text.config.use("Pool", fmt::format("KvPool<1, 576, {}>", kGpuKvBlockTokens))
+      .number("kValueDim", 512)
+      .number("kHeads", attention.heads)
+      .number("kHeadsPerBlock", config.heads_per_block)
+      .number("kWorkers", config.workers)
+      .number("kTokensTotal", bounds.tokens)
+      .number("kTableBlocks", bounds.table_blocks)
+      .real("kScale", 0.125F)
+      .number("kSelected", attention.selected)
+      .number("kWaves", config.waves)
+      .flag("kStored", false)
+      .flag("kQuantised", true);
+  if (config.tiles) write_tiles(*config.tiles, text.config);
+  return text;
+}
+
 /// Compiled directly, without the cache.
 std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& kernels) {
   const forge::tests::TempDir dir;
@@ -150,6 +210,38 @@ TEST_CASE("attention of wide heads keeps queries and sums in registers") {
       INFO(target.name << ", prefill: " << kernel.facts.registers << " registers, " << kernel.facts.lds_bytes
                        << " bytes of LDS");
       CHECK(kernel.facts.spill_bytes <= (target.matrix == MatrixKind::kWmmaGfx11 ? kAddressesGfx11 : kAddresses));
+      CHECK(kernel.facts.lds_bytes <= 48 << 10);
+    }
+  }
+}
+
+TEST_CASE("attention of a prompt on latents spills a few addresses at most") {
+  constexpr std::int64_t kAddresses = 32, kAddressesGfx11 = 448;  // as for wide heads
+  for (const GpuTarget* known : compilable({"gfx1100", "gfx942", "sm_90"})) {
+    const GpuTarget& target = *known;
+    KernelSet kernels;
+    kernels.add(kernel_source(target, "latent_tiles", latent_text(target, true)));
+    for (const auto& kernel : compiled(target, kernels)) {
+      INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
+                       << " bytes spilled");
+      CHECK(kernel.facts.spill_bytes <= (target.matrix == MatrixKind::kWmmaGfx11 ? kAddressesGfx11 : kAddresses));
+      CHECK(kernel.facts.lds_bytes <= 48 << 10);
+    }
+  }
+}
+
+TEST_CASE("sparse attention of one token does not spill") {
+  for (const GpuTarget* known : compilable({"gfx1100", "gfx942", "sm_90"})) {
+    const GpuTarget& target = *known;
+    KernelSet kernels;
+    for (const char* kernel : {"ScoreKeys", "ChooseKeys"})
+      for (const bool by_blocks : {false, true})
+        kernels.add(kernel_source(target, kernel, select_text(target, kernel, by_blocks)));
+    kernels.add(kernel_source(target, "latent_attention", latent_text(target, false)));
+    for (const auto& kernel : compiled(target, kernels)) {
+      INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.lds_bytes
+                       << " bytes of LDS");
+      CHECK(kernel.facts.spill_bytes <= 0);
       CHECK(kernel.facts.lds_bytes <= 48 << 10);
     }
   }
