@@ -62,7 +62,7 @@ std::vector<TensorType> infer_expert_matmul(const Attrs&, Types operands) {
   const TensorType& weight = operands[1];
   const std::size_t rank = x.shape.size();
   if (!is_activation_dtype(x.dtype) || (rank != 2 && rank != 3) || !x.shape.back().is_constant())
-    refuse_operand("expert_matmul", 0, x, "f32, q8a_32 or q8a_16 [M,K] or [M,U,K] with a constant K");
+    refuse_operand("expert_matmul", 0, x, "f32, q8a_32, q8a_16 or q16a_16 [M,K] or [M,U,K] with a constant K");
   if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 3 ||
       !std::ranges::all_of(weight.shape, &Dim::is_constant) || weight.shape[2] != x.shape.back())
     refuse_operand("expert_matmul", 1, weight,

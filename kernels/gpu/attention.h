@@ -49,7 +49,7 @@ struct AttentionDefaults {
   static constexpr float kAlibi = 0;            ///< ALiBi: the largest exponent of a head's slope; 0: off
   static constexpr bool kSinks = false;         ///< attention sinks: one more score per head, no value (2309.17453)
   static constexpr bool kStored = true;         ///< out is written in f32
-  static constexpr bool kQuantised = false;     ///< out is written as quantised activations
+  static constexpr int kTerms = 0;              ///< terms of the quantised row that is written (activations.h); 0: none
 };
 
 template <class C>
@@ -97,7 +97,7 @@ struct Attention {
     float* scratch;      ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
     u32* counters;       ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
     float* out;          ///< [rows][kColumns]; written if kStored
-    u8* rows;            ///< [rows] of Q8Rows<kColumns>; written if kQuantised
+    u8* rows;            ///< [rows][kTerms] of Q8Rows<kColumns>
     const float* sinks;  ///< [kHeads]; read only if kSinks
   };
   using Part = Elements<F16>;  ///< 8 dimensions of a head, as floats
@@ -377,8 +377,9 @@ struct Attention {
   FORGE_DEVICE static void write(const Args& args, const Job& job, int i, float value, bool real) {
     const int column = job.head0 * kHeadDim + i;
     if constexpr (C::kStored) store(args.out + static_cast<u64>(job.t) * kColumns + column, value, real);
-    if constexpr (C::kQuantised)
-      quantise_block<kColumns>(args.rows + static_cast<u64>(job.t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
+    if constexpr (C::kTerms > 0)
+      quantise_block<kColumns, C::kTerms>(args.rows + static_cast<u64>(job.t) * C::kTerms * Q8Rows<kColumns>::kRowBytes,
+                                          column, value, real);
   }
   /// Writes the whole job; each(h, dim) computes an element.
   template <class Each>

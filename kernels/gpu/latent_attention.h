@@ -25,7 +25,7 @@ struct LatentAttentionDefaults {
   static constexpr int kTokensPerWorker = 256;  ///< least tokens of a worker before another one is used
   static constexpr int kQueryFloats = 0;        ///< floats from row to row of q; 0: kHeads * kRow
   static constexpr bool kStored = true;         ///< out is written in f32
-  static constexpr bool kQuantised = false;     ///< out is written as quantised activations
+  static constexpr int kTerms = 0;              ///< terms of the quantised row that is written (activations.h); 0: none
 };
 
 template <class C>
@@ -41,7 +41,7 @@ struct LatentAttention {
   static constexpr int kColumns = C::kHeads * kValueDim, kPartial = kValueDim + 2;
   static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
-  static_assert(Pool::kKvHeads == 1 && kRow % 8 == 0 && kValueDim % (C::kQuantised ? 16 : 8) == 0 && kValueDim <= kRow,
+  static_assert(Pool::kKvHeads == 1 && kRow % 8 == 0 && kValueDim % (C::kTerms > 0 ? 16 : 8) == 0 && kValueDim <= kRow,
                 "rows are those of one head, whole units wide, and quantised values whole blocks");
   static_assert(C::kHeads % kGroup == 0 && kGroup * kHeadLanes <= kThreads && kValueUnits <= kThreads,
                 "a block needs 32 lanes for each of its heads, and a thread for each unit of the values");
@@ -74,7 +74,7 @@ struct LatentAttention {
     float* scratch;  ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
     u32* counters;   ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
     float* out;      ///< [rows][kColumns]; written if kStored
-    u8* rows;        ///< [rows] of Q8Rows<kColumns>; written if kQuantised
+    u8* rows;        ///< [rows][kTerms] of Q8Rows<kColumns>
     const float* sinks;
   };
   struct Job {
@@ -194,9 +194,9 @@ struct LatentAttention {
       const bool real = i < kCount;
       const float value = each(real ? i / kValueDim : 0, real ? i % kValueDim : 0);
       if constexpr (C::kStored) store(args.out + static_cast<u64>(job.t) * kColumns + column, value, real);
-      if constexpr (C::kQuantised)
-        quantise_block<kColumns>(args.rows + static_cast<u64>(job.t) * Q8Rows<kColumns>::kRowBytes, column, value,
-                                 real);
+      if constexpr (C::kTerms > 0)
+        quantise_block<kColumns, C::kTerms>(
+            args.rows + static_cast<u64>(job.t) * C::kTerms * Q8Rows<kColumns>::kRowBytes, column, value, real);
     }
   }
   FORGE_DEVICE static void write_partial(const Lds& lds, float* partial) {

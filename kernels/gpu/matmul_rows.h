@@ -97,9 +97,12 @@ struct MatmulRows {
       if (!IsLast || kWholeBatches || unit < W::kUnits) {
         FORGE_UNROLL
         for (int t = 0; t < C::kTokens; ++t) {
-          const auto part = W::load_x(x + t * x_row_bytes<C>(), unit);
           FORGE_UNROLL
-          for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
+          for (int term = 0; term < C::kXTerms; ++term) {
+            const auto part = W::load_x(x + t * x_row_bytes<C>() + term * W::kXRowBytes, unit);
+            FORGE_UNROLL
+            for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
+          }
           // Otherwise the compiler hoists the loads of all tokens' activations and spills.
           if (C::kTokens > 4 && t % 4 == 3) keep_order();
         }

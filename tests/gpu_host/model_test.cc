@@ -333,6 +333,19 @@ TEST_CASE("gpu model: latent attention, ALiBi, functions of whole rows") {
   }
 }
 
+// The last layer's FFN and the head have activations of 8 bits; all matmuls before a router have 16.
+TEST_CASE("gpu model: quantised weights do not change the choice of experts") {
+  const TinyModel model({.dtype = DType::kQ4_0, .experts = 5, .experts_used = 2});
+  const auto ids = random_ids(37, model.file().vocab, 7);
+  const auto expected = model.reference(model.portable().graph, ids, false);
+  for (const auto& target : {kWave32, kWave64})
+    for (const char* tune : {kByRows, kByTiles}) {
+      CAPTURE(target.name, tune);
+      HostGpu gpu(model, target, 1, tune);
+      CHECK(nmse(run_alone(*gpu, ids, 64, {5, 2}), expected) < 2e-4);
+    }
+}
+
 TEST_CASE("gpu model: one tensor per expert, as in old files, gives the same bits as one tensor for all") {
   for (const auto dtype : {DType::kF32, DType::kQ4_1}) {
     TinyShape shape{.dtype = dtype, .experts = 5, .experts_used = 2};

@@ -298,10 +298,11 @@ class Generator {
              fmt::format("store_squares({}, v, real);", row_element("float*", op.operand, col + " / kQuantBlock")));
         break;
       case TileOpKind::kQuantize: {
-        const auto cols = graph_.type(op.operand).cols();
+        const auto& type = graph_.type(op.operand);
         line(place,
-             fmt::format("quantise_block<{0}>({1} + static_cast<u64>(t) * Q8Rows<{0}>::kRowBytes, {2}, v, real);", cols,
-                         value_pointer("u8*", op.operand), col));
+             fmt::format("quantise_block<{0}, {1}>({2} + static_cast<u64>(t) * {1} * Q8Rows<{0}>::kRowBytes, {3}, v, "
+                         "real);",
+                         type.cols(), activation_terms(type.dtype), value_pointer("u8*", op.operand), col));
         break;
       }
       case TileOpKind::kStoreK:
