@@ -124,9 +124,12 @@ std::vector<std::byte> quantise_rows(const std::vector<float>& x, std::size_t k,
     std::memcpy(row + k + column / 16 * 4, &meta, 4);
   };
   for (std::size_t block = 0; block < x.size() / 16; ++block) {
-    const float* from = x.data() + block * 16;
+    std::array<float, 16> from{};
     float amax = 0;
-    for (int i = 0; i < 16; ++i) amax = std::max(amax, std::fabs(from[i]));
+    for (std::size_t i = 0; i < 16; ++i) {
+      from[i] = terms == 1 ? x[block * 16 + i] : std::clamp(x[block * 16 + i], -16 * 65504.0F, 16 * 65504.0F);
+      amax = std::max(amax, std::fabs(from[i]));
+    }
     const std::uint32_t up = (quant::bits_of_f32(amax * (1.0F / most)) + 0xffff) >> 16;
     const float scale = quant::f32_of_bits(up << 16);
     std::byte* row = out.data() + block * 16 / k * term_bytes * static_cast<std::size_t>(terms);
