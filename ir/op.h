@@ -63,6 +63,7 @@ enum class Op : std::uint8_t {
   kExpertMatmul,  // (x [M,K] or [M,U,K], weight [E,N,K], experts [M,U]) -> f32 [M,U,N]: x by the chosen experts'
                   // weights
   kExpertAdd,     // (x [M,U,N], bias [E,N,1], experts [M,U]) -> f32 [M,U,N]: x plus the chosen experts' biases
+  kExpertScale,   // (x [M,U,N], factors [E], experts [M,U]) -> f32 [M,U,N]: x times the chosen experts' factors
   kExpertSum,     // (x [M,U,N], shares [M,U]) -> f32 [M,N]: sum over U of routing weight * x
   // Ops with recurrent state: the last operands are (state, sequence [T], state_read [B], state_write [B]), the last
   // result is the state after this layer.

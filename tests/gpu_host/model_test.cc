@@ -333,6 +333,10 @@ TEST_CASE("gpu model: latent attention, ALiBi, functions of whole rows") {
   }
 }
 
+TEST_CASE("gpu model: a factor for each expert's gate, up and down") {
+  for (const auto& target : {kWave32, kWave64}) check_family("qwen3moe_scaled", target);
+}
+
 // The last layer's FFN and the head have activations of 8 bits; all matmuls before a router have 16.
 TEST_CASE("gpu model: quantised weights do not change the choice of experts") {
   const TinyModel model({.dtype = DType::kQ4_0, .experts = 5, .experts_used = 2});

@@ -79,7 +79,8 @@ inline Graph every_op() {
                                          .experts_per_adjugate = 2},
                                         b.weight("choice", DType::kF32, {8}), b.weight("factors", DType::kF32, {8}));
   const Value hidden = b.expert_matmul(x, b.slice_rows(b.weight("experts", DType::kQ4_0, {4, 48, 32}), 16, 32), chosen);
-  x = b.expert_sum(b.expert_add(hidden, b.weight("biases", DType::kF32, {4, 32, 1}), chosen), shares);
+  const Value scaled = b.expert_scale(hidden, b.weight("expert_factors", DType::kF32, {4}), chosen);
+  x = b.expert_sum(b.expert_add(scaled, b.weight("biases", DType::kF32, {4, 32, 1}), chosen), shares);
   const Builder::Piece pieces[] = {{x, 2, 8, 4}, {{}, 0, 0, 1}, {hidden, 40, 0, 27}};
   const Value arranged = b.arrange(3, pieces, true);
   const Value batched = b.batched_matmul(arranged, b.weight("batches", DType::kQ8_0, {3, 8, 32}));

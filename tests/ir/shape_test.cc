@@ -94,6 +94,8 @@ TEST_CASE("shapes of experts' ops") {
   const TensorType slots = f32({T, 2, 40});
   CHECK(infer(Op::kExpertAdd, {}, {slots, f32({8, 40, 1}), chosen}) == "f32[T,2,40]");
   CHECK_THAT(infer(Op::kExpertAdd, {}, {slots, f32({8, 40}), chosen}), Catch::Contains("f32 [E,40,1]"));
+  CHECK(infer(Op::kExpertScale, {}, {slots, f32({8}), chosen}) == "f32[T,2,40]");
+  CHECK_THAT(infer(Op::kExpertScale, {}, {slots, f32({8, 1}), chosen}), Catch::Contains("f32 [E] of constant E"));
   CHECK(infer(Op::kExpertSum, {}, {slots, f32({T, 2})}) == "f32[T,40]");
   CHECK_THAT(infer(Op::kExpertSum, {}, {slots, f32({T, 3})}), Catch::Contains("must be f32[T,2]"));
   CHECK(infer(Op::kInvRmsScale, NormAttrs{1e-5F, 32}, {slots, f32({T, 2})}) == "f32[T,2,40]");

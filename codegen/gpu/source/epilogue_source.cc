@@ -30,7 +30,7 @@ bool is_combine(TileOpKind kind) {
 /// neighbouring lanes are in another section.
 bool is_lane_local(TileOpKind kind) {
   return kind == TileOpKind::kInvRms || kind == TileOpKind::kUnary || kind == TileOpKind::kBinary ||
-         kind == TileOpKind::kAddExpertVector || kind == TileOpKind::kStore;
+         kind == TileOpKind::kAddExpertVector || kind == TileOpKind::kScaleExpert || kind == TileOpKind::kStore;
 }
 /// True if the section may begin and end at any column of a block.
 bool is_lane_local(const DraftSection& section) {
@@ -275,6 +275,13 @@ class Generator {
                                                       value_pointer("const float*", op.operand), experts,
                                                       graph_.type(op.operand).shape[1].value, col));
         line(place, fmt::format("v += {};", other));
+        break;
+      }
+      case TileOpKind::kScaleExpert: {
+        const auto experts = value_pointer("const i32*", graph_.operand(op.node, 2));
+        const auto factor =
+            operand(place, fmt::format("{} + gpu::load({} + t)", value_pointer("const float*", op.operand), experts));
+        line(place, fmt::format("v *= {};", factor));
         break;
       }
       default:
