@@ -15,7 +15,7 @@ import sys
 
 sys.dont_write_bytecode = True  # no __pycache__ in the source folder
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
-from numpy_encoders import gemma_embedding
+from numpy_encoders import gemma_embedding, jina_bert, jina_bert_code
 from numpy_gemma import gemma3n, gemma4, gemma4_moe
 from numpy_indexed import deepseek32, glm_dsa, minimax_m3
 from numpy_latent import deepseek2, yarn
@@ -432,7 +432,7 @@ MODELS = (afmoe, apertus, arcee, arctic, baichuan, baichuan_13b, bailingmoe2, bi
           qwen2vl, qwen3, qwen3moe, qwen3moe_scaled, qwen3vl, qwen3vlmoe, seed_oss, smallthinker, smallthinker_global, smollm3,
           stablelm, stablelm2_12b, starcoder, starcoder2, step35, xverse)
 
-ENCODERS = (gemma_embedding,)
+ENCODERS = (gemma_embedding, jina_bert, jina_bert_code)
 
 
 def kept(logits):

@@ -333,6 +333,17 @@ TEST_CASE("gpu model: latent attention, ALiBi, functions of whole rows") {
   }
 }
 
+TEST_CASE("gpu model: encoders: ALiBi to both sides, norms of whole rows of q and k") {
+  for (const auto& [name, target] : {std::pair("jina_bert", kWave32), std::pair("jina_bert_code", kWave64)}) {
+    CAPTURE(name, target.name);
+    const auto& family = family_model(name);
+    const TinyModel model(FileImage{family_gguf(family)});
+    HostGpu gpu(model, target, 1, kByRows);
+    const auto rows = kept_rows(hidden_rows_of(*gpu, family_tokens()));
+    CHECK(nmse(rows, family_logits(family)) < bound_of(DType::kF32));
+  }
+}
+
 TEST_CASE("gpu model: a factor for each expert's gate, up and down") {
   for (const auto& target : {kWave32, kWave64}) check_family("qwen3moe_scaled", target);
 }

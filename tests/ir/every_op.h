@@ -103,8 +103,9 @@ inline Graph every_op() {
   const auto rwkv = b.rwkv7({of_rwkv[0], of_rwkv[1], of_rwkv[2], of_rwkv[3], of_rwkv[4], of_rwkv[5]}, state_of(4, 16),
                             {.heads = 1, .head_dim = 4});
   const auto of_self = b.split(x, {12, 6, 6});
-  const Value seen = b.self_attention(of_self[0], of_self[1], of_self[2],
-                                      {.heads = 2, .kv_heads = 1, .head_dim = 6, .scale = 0.5f, .window = 4});
+  const Value seen =
+      b.self_attention(of_self[0], of_self[1], of_self[2],
+                       {.heads = 2, .kv_heads = 1, .head_dim = 6, .scale = 0.5f, .window = 4, .alibi = 8});
   const Builder::Piece of_all[] = {{delta.y, 0, 0, 6}, {scan.y, 0, 0, 8}, {rwkv.y, 0, 0, 4}, {seen, 0, 0, 6}};
   x = b.gather_rows(b.scale(b.arrange(1, of_all), 0.125f), b.input(InputKind::kRows));
   graph.add_output("hidden \"state\"", x);
