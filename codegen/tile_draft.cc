@@ -250,6 +250,9 @@ class Drafter {
       case Op::kExpertAdd:
         section.ops.push_back({TileOpKind::kAddExpertVector, node, other(1), origin});
         return;
+      case Op::kExpertScale:
+        section.ops.push_back({TileOpKind::kScaleExpert, node, other(1), origin});
+        return;
       case Op::kExpertSum:
         if (draft_.source == ir::kNoNode || graph_.op(draft_.source) != Op::kExpertMatmul)
           throw Refusal{"experts are summed only after their matmul"};

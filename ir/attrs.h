@@ -274,12 +274,13 @@ struct SelfAttentionAttrs {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 1;
   std::int64_t window = 0;  ///< 0: none
+  float alibi = 0;          ///< ALiBi's largest bias, see alibi_slope; 0: none
   FORGE_FIELDS(v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim); v("scale", scale);
-               v("window", window);)
+               v("window", window); v("alibi", alibi);)
 };
 /// ALiBi (arXiv 2108.12409): a head's score for the key at distance d (0: the token itself) gets -slope * d, after
-/// scale and soft-cap. The slopes of the first n heads, n being the largest power of two up to `heads`, are
-/// 2^(-max_bias (h + 1) / n); further heads take the odd powers in between.
+/// scale and soft-cap; in encoders to both sides. The slopes of the first n heads, n being the largest power of two up
+/// to `heads`, are 2^(-max_bias (h + 1) / n); further heads take the odd powers in between.
 float alibi_slope(float max_bias, std::int64_t heads, std::int64_t head);
 /// How the router chooses `used` experts for a token. Experts are ranked by the gate's score plus the bias operand
 /// where there is one (arXiv 2408.15664); of equal ones the lower number wins. Routing weights come from the score

@@ -204,6 +204,9 @@ Value Builder::expert_matmul(Value x, Value weight, Value experts) {
 Value Builder::expert_add(Value x, Value bias, Value experts) {
   return add_node(Op::kExpertAdd, {x, bias, experts});
 }
+Value Builder::expert_scale(Value x, Value factors, Value experts) {
+  return add_node(Op::kExpertScale, {x, factors, experts});
+}
 Value Builder::expert_sum(Value x, Value shares) {
   return add_node(Op::kExpertSum, {x, shares});
 }

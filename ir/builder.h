@@ -121,6 +121,7 @@ class Builder {
   Routed route(Value logits, const RouteAttrs& attrs, Value bias = {}, Value factors = {});
   Value expert_matmul(Value x, Value weight, Value experts);
   Value expert_add(Value x, Value bias, Value experts);
+  Value expert_scale(Value x, Value factors, Value experts);
   Value expert_sum(Value x, Value shares);
 
  private:

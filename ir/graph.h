@@ -64,8 +64,8 @@ class Graph {
   /// Removes a node. Precondition: none of its results is used or is an output (IR-003).
   void remove(NodeId node);
   /// Redirects every use of `from` to `to`, graph outputs included; uses by the node `except` are kept. The types must
-  /// be equal (IR-006), with one exception: f32 may become q8a_32 or q8a_16 of the same shape, or the reverse, when the
-  /// shape rule of every user still gives the same result types.
+  /// be equal (IR-006), with one exception: f32 may become quantised activations of the same shape, or the reverse,
+  /// when the shape rule of every user still gives the same result types.
   void replace_uses(Value from, Value to, NodeId except = kNoNode);
   /// set_operand and set_attrs re-run the node's shape rule and store the new result types. Nodes further down keep
   /// theirs: when a result type changes, the caller must update the users, or verify() reports IR-006.

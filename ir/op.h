@@ -38,9 +38,9 @@ enum class Op : std::uint8_t {
   kMatchRms,  // (x [M,N], like [M,N]) -> f32: each row x * |like| / |x|, the lengths being 2-norms; zeros stay zeros
   kGaussianTopk,   // (x [M,N]) -> f32: each row max(0, x - mean - cutoff * deviation), deviation with N - 1 (activation
                    // sparsity of Gemma 3n)
-  kQuantize,       // (x f32 [M,N] or [M,U,N]) -> the same shape in the attribute's type, q8a_32 or q8a_16
-  kMatmul,         // (x [M,K] f32, q8a_32 or q8a_16, weight [N,K]) -> f32 [M,N]: x . weight^T
-  kBatchedMatmul,  // (x [M,H,K] f32, q8a_32 or q8a_16, weight [H,N,K]) -> f32 [M,H*N]: x[m,h] . weight[h]^T
+  kQuantize,       // (x f32 [M,N] or [M,U,N]) -> the same shape in the attribute's type of quantised activations
+  kMatmul,         // (x [M,K] f32 or quantised, weight [N,K]) -> f32 [M,N]: x . weight^T
+  kBatchedMatmul,  // (x [M,H,K] f32 or quantised, weight [H,N,K]) -> f32 [M,H*N]: x[m,h] . weight[h]^T
   kConcatRows,  // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several at load time; also [Ni] and [E,Ni,K]
   kSliceRows,   // (weight [N,K], [N] or [E,N,K]) -> a range of its rows, or of each expert's; selected at load time
   kSplit,       // (x [M,N] or [M,U,N]) -> one result a part: columns of x (PartsAttrs)
@@ -63,6 +63,7 @@ enum class Op : std::uint8_t {
   kExpertMatmul,  // (x [M,K] or [M,U,K], weight [E,N,K], experts [M,U]) -> f32 [M,U,N]: x by the chosen experts'
                   // weights
   kExpertAdd,     // (x [M,U,N], bias [E,N,1], experts [M,U]) -> f32 [M,U,N]: x plus the chosen experts' biases
+  kExpertScale,   // (x [M,U,N], factors [E], experts [M,U]) -> f32 [M,U,N]: x times the chosen experts' factors
   kExpertSum,     // (x [M,U,N], shares [M,U]) -> f32 [M,N]: sum over U of routing weight * x
   // Ops with recurrent state: the last operands are (state, sequence [T], state_read [B], state_write [B]), the last
   // result is the state after this layer.

@@ -49,7 +49,7 @@ void require_state(std::string_view op, Types operands, std::size_t operand);
 
 /// True for element types of matrices and embedding tables in model files.
 bool is_weight_dtype(DType type);
-/// True for element types of activations that a matmul takes: f32, q8a_32, q8a_16.
+/// True for element types of activations that a matmul takes: f32, q8a_32, q8a_16, q16a_16.
 bool is_activation_dtype(DType type);
 
 /// Upper limit of attributes that count elements, heads or layers: the product of two of them fits into 64 bits.

@@ -78,7 +78,9 @@ std::string TensorType::text() const {
 
 std::int64_t stored_row_bytes(DType dtype, std::int64_t cols) {
   const auto bytes = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(cols)));
-  return is_quantized_activation(dtype) ? (bytes + 63) / 64 * 64 : bytes;
+  if (!is_quantized_activation(dtype)) return bytes;
+  const int terms = activation_terms(dtype);
+  return (bytes / terms + 63) / 64 * 64 * terms;
 }
 
 }  // namespace forge::ir

@@ -20,7 +20,8 @@
 //   IR-014  positions, sequence, block_table and kv_length of kv_store, attention and select_keys are those inputs of
 //           the step, as are sequence, state_read and state_write of ops with recurrent state, and sequence of
 //           self_attention
-//   IR-015  the experts operand of expert_matmul and expert_add comes from a route over as many experts as the
+//   IR-015  the experts operand of expert_matmul, expert_add and expert_scale comes from a route over as many experts
+//   as the
 //           weight has, or over as many for each of them as the route says
 //   IR-016  the operand `selected` of attention comes from a select_keys with lists of the same blocks
 //
@@ -280,7 +281,8 @@ class Verifier {
   /// IR-015: an expert number must be below the number of experts in the weight.
   void check_experts() const {
     for (const NodeId node : nodes_) {
-      if (graph_.op(node) != Op::kExpertMatmul && graph_.op(node) != Op::kExpertAdd) continue;
+      const Op op = graph_.op(node);
+      if (op != Op::kExpertMatmul && op != Op::kExpertAdd && op != Op::kExpertScale) continue;
       const Value chosen = graph_.operand(node, 2);
       require(graph_.op(chosen.node) == Op::kRoute && chosen.result == 0, "IR-015", node,
               "its experts do not come from a route");

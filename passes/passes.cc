@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <ranges>
+
 namespace forge::passes {
 
 using ir::Op;
@@ -38,6 +40,16 @@ bool is_matmul(Op op) {
 }
 bool is_matmul(const ir::Graph& graph, ir::NodeId node) {
   return is_matmul(graph.op(node));
+}
+
+std::vector<bool> nodes_before_choices(const ir::Graph& graph) {
+  std::vector<bool> before(graph.id_bound());
+  for (const ir::NodeId node : std::views::reverse(graph.topological_order())) {
+    const bool chooses = graph.op(node) == ir::Op::kRoute || graph.op(node) == ir::Op::kSelectKeys;
+    if (!chooses && !before[node]) continue;
+    for (const ir::Value operand : graph.operands(node)) before[operand.node] = true;
+  }
+  return before;
 }
 
 bool is_weight(const ir::Graph& graph, ir::Value value) {

@@ -38,6 +38,10 @@ bool runs_in_step(const ir::Graph& graph, ir::NodeId node);
 bool is_matmul(ir::Op op);
 bool is_matmul(const ir::Graph& graph, ir::NodeId node);
 
+/// The nodes from whose results a router or select_keys chooses, indexed by id. A choice is not continuous: where two
+/// experts are nearly equal, rounding decides which of them runs, and the results differ by a whole expert.
+std::vector<bool> nodes_before_choices(const ir::Graph& graph);
+
 /// True if the value is a weight of the model file, or made of such weights at load time.
 bool is_weight(const ir::Graph& graph, ir::Value value);
 

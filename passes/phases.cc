@@ -33,10 +33,10 @@ Phase first_phase(Op op) {
   }
 }
 
-void check_activations(const ir::Graph& graph, const Target& target, NodeId matmul) {
+void check_activations(const ir::Graph& graph, const Target& target, NodeId matmul, bool before_choice) {
   const ir::TensorType& x = graph.type(graph.operand(matmul, 0));
   const DType weight = graph.type(graph.operand(matmul, 1)).dtype;
-  const DType wanted = target.activation_type(weight, x.cols());
+  const DType wanted = target.activation_type(weight, x.cols(), before_choice);
   invariant(x.dtype == wanted, "PH-002",
             fmt::format("node {}: a matmul with a {} weight takes {}, but {} needs {}", matmul, dtype_name(weight),
                         dtype_name(x.dtype), target.name(), dtype_name(wanted)));
@@ -46,11 +46,12 @@ void check_activations(const ir::Graph& graph, const Target& target, NodeId matm
 
 void check_phase(const ir::Graph& graph, const Target& target, Phase phase) {
   std::map<std::uint32_t, std::vector<NodeId>> groups;
+  const auto before_choice = nodes_before_choices(graph);
   for (const NodeId node : graph.topological_order()) {
     const std::string_view name = ir::op_def(graph.op(node)).name;
     invariant(first_phase(graph.op(node)) <= phase, "PH-001",
               fmt::format("node {}: {} is not allowed this early in the pipeline", node, name));
-    if (phase >= Phase::kLowered && is_matmul(graph, node)) check_activations(graph, target, node);
+    if (phase >= Phase::kLowered && is_matmul(graph, node)) check_activations(graph, target, node, before_choice[node]);
     if (graph.group(node) == ir::kNoGroup) continue;
     invariant(phase >= Phase::kGrouped && runs_in_step(graph, node), "PH-003",
               fmt::format("node {}: {} cannot be in a group here", node, name));

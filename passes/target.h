@@ -56,7 +56,8 @@ class Target {
   [[nodiscard]] virtual std::string_view name() const = 0;
 
   /// The activation type of a matmul with a weight of this type and K columns: a quantised type, or kF32 for none.
-  [[nodiscard]] virtual DType activation_type(DType weight, std::int64_t k) const = 0;
+  /// before_choice: experts or keys are chosen by what follows from the product (nodes_before_choices in passes.h).
+  [[nodiscard]] virtual DType activation_type(DType weight, std::int64_t k, bool before_choice) const = 0;
 
   /// True if the consumers of an RMSNorm apply 1/rms (split_rms_norm.cc); false if the norm is a step of its own.
   [[nodiscard]] virtual bool splits_rms_norm() const = 0;

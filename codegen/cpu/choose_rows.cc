@@ -123,6 +123,8 @@ plan::SelfAttentionT CpuChooser::self_attention(ir::NodeId node, passes::Choice&
   out.kv_heads = static_cast<std::int32_t>(a.kv_heads);
   out.head_dim = static_cast<std::int32_t>(a.head_dim);
   out.window = static_cast<std::int32_t>(a.window);
+  for (std::int64_t head = 0; head < a.heads && a.alibi > 0; ++head)
+    out.slopes.push_back(ir::alibi_slope(a.alibi, a.heads, head));
   out.scale = a.scale;
   out.cache_bytes = choice.scratch_bytes;
   return out;

@@ -152,6 +152,14 @@ std::unique_ptr<plan::TileOpT> CpuChooser::tile_op(const DraftSection& section, 
     case TileOpKind::kAddExpertVector:
       op->body = expert_vector(draft, first);
       break;
+    case TileOpKind::kScaleExpert: {
+      plan::ScaleExpertT scale;
+      scale.factors = role(draft.operand);
+      scale.chosen = role(graph_.operand(draft.node, 2));
+      scale.experts = static_cast<std::int32_t>(graph_.type(draft.operand).shape[0].value);
+      op->body.Set(scale);
+      break;
+    }
     case TileOpKind::kSumExperts: {
       plan::SumExpertsT sum;
       sum.shares = role(draft.operand);

@@ -84,7 +84,7 @@ CpuTarget::CpuTarget(cpu::CpuClass cpu_class, DType kv_type, std::optional<bool>
 
 // Quantised weights are multiplied with quantised activations (integer dots), floats with f32. Rows must be whole
 // blocks.
-DType CpuTarget::activation_type(DType weight, std::int64_t k) const {
+DType CpuTarget::activation_type(DType weight, std::int64_t k, bool) const {
   return is_float(weight) || k % kActivationUnit != 0 ? DType::kF32 : DType::kQ8A_32;
 }
 

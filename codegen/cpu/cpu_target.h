@@ -18,7 +18,7 @@ class CpuTarget final : public BackEndTarget {
   CpuTarget(cpu::CpuClass cpu_class, DType kv_type, std::optional<bool> split_attention);
 
   [[nodiscard]] std::string_view name() const override { return name_; }
-  [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
+  [[nodiscard]] DType activation_type(DType weight, std::int64_t k, bool before_choice) const override;
   [[nodiscard]] bool splits_rms_norm() const override { return true; }
   [[nodiscard]] std::int64_t glu_interleave(DType weight, std::int64_t n) const override;
   [[nodiscard]] bool views_columns() const override { return true; }

@@ -238,6 +238,7 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
   const auto tiles = rows.count != 0 || tail != nullptr
                          ? std::nullopt
                          : choose_tiles(target_, type.dtype, n, k, rows.bound, draft.slots, count, tile_shape, tuning);
+  const auto terms = activation_terms(graph_.type(draft.input).dtype);
   KernelText text{.header = tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
                   .kernel = tiles ? "MatmulTiles" : "MatmulRows",
                   .defaults = tiles ? "TilesDefaults" : "MatmulDefaults",
@@ -248,7 +249,7 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
       .number("kCount", rows.count);
   if (tiles) {
     tiles->write_to(text.config);
-    if (type.dtype == DType::kF16) text.config.use("Tile", "NativeTile");
+    if (type.dtype == DType::kF16 || terms > 1) text.config.use("Tile", "NativeTile");
     text.blocks = tiles->blocks;
     text.threads = tiles->waves() * target_.wave;
     text.min_blocks = tiles->unit_blocks;
@@ -260,6 +261,7 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
     text.threads = config.waves * target_.wave;
   }
+  if (terms > 1) text.config.number("kXTerms", terms);
   // Rows of f32 may be columns of wider rows (a split that is a view).
   if (const auto x_floats = row_floats(draft.input); is_float(type.dtype) && !experts && x_floats != heads * k)
     text.config.number("kXFloats", x_floats);
@@ -435,7 +437,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
       .real("kAlibi", a.alibi)
       .flag("kSinks", has_sinks(graph_, node))
       .flag("kStored", stores_attention(graph_, nodes))
-      .flag("kQuantised", quantised);
+      .number("kTerms", quantised ? activation_terms(graph_.type({nodes[1], 0}).dtype) : 0);
   if (value_dim_of(a) != a.head_dim) text.config.number("kValueDim", value_dim_of(a));
   if (query_floats != a.heads * a.head_dim) text.config.number("kQueryFloats", query_floats);
   config.write_to(text.config);

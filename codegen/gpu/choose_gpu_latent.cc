@@ -41,7 +41,7 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
       .real("kScale", a.scale)
       .number("kTokensTotal", bounds.tokens)
       .flag("kStored", stores_attention(graph_, nodes))
-      .flag("kQuantised", quantised);
+      .number("kTerms", quantised ? activation_terms(graph_.type({nodes[1], 0}).dtype) : 0);
   if (const auto floats = row_floats(q); floats != a.heads * a.head_dim) text.config.number("kQueryFloats", floats);
   write_selection(node, text.config);
   if (config.tiles) write_tiles(*config.tiles, text.config);

@@ -303,6 +303,7 @@ void GpuChooser::self_attention(ir::NodeId node) {
       .number("kHeadDim", attention.head_dim)
       .number("kReach", attention.window == 0 ? -1 : attention.window / 2)
       .real("kScale", attention.scale * std::numbers::log2e_v<float>)
+      .real("kAlibi", attention.alibi)
       .number("kLanes", lanes)
       .number("kKeys", keys)
       .number("kWaves", threads / target_.wave)

@@ -25,7 +25,7 @@ class GpuTargetModel final : public BackEndTarget {
       : target_(target), tuning_(std::move(tuning)), attention_(attention) {}
 
   [[nodiscard]] std::string_view name() const override { return target_.name; }
-  [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
+  [[nodiscard]] DType activation_type(DType weight, std::int64_t k, bool before_choice) const override;
   [[nodiscard]] bool splits_rms_norm() const override { return true; }
   [[nodiscard]] std::int64_t glu_interleave(DType weight, std::int64_t n) const override;
   [[nodiscard]] bool fuses_row_norms() const override { return true; }

@@ -62,7 +62,7 @@ std::vector<TensorType> infer_expert_matmul(const Attrs&, Types operands) {
   const TensorType& weight = operands[1];
   const std::size_t rank = x.shape.size();
   if (!is_activation_dtype(x.dtype) || (rank != 2 && rank != 3) || !x.shape.back().is_constant())
-    refuse_operand("expert_matmul", 0, x, "f32, q8a_32 or q8a_16 [M,K] or [M,U,K] with a constant K");
+    refuse_operand("expert_matmul", 0, x, "f32, q8a_32, q8a_16 or q16a_16 [M,K] or [M,U,K] with a constant K");
   if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 3 ||
       !std::ranges::all_of(weight.shape, &Dim::is_constant) || weight.shape[2] != x.shape.back())
     refuse_operand("expert_matmul", 1, weight,
@@ -79,6 +79,15 @@ std::vector<TensorType> infer_expert_add(const Attrs&, Types operands) {
     refuse_operand("expert_add", 1, bias,
                    fmt::format("f32 [E,{},1], as operand 0 is {}", operands[0].cols(), operands[0].text()));
   require_chosen("expert_add", operands, 2, 3);
+  return {operands[0]};
+}
+
+std::vector<TensorType> infer_expert_scale(const Attrs&, Types operands) {
+  require_f32("expert_scale", operands, 0, 3);
+  const TensorType& factors = operands[1];
+  if (factors.dtype != DType::kF32 || factors.shape.size() != 1 || !factors.shape[0].is_constant())
+    refuse_operand("expert_scale", 1, factors, "f32 [E] of constant E");
+  require_chosen("expert_scale", operands, 2, 3);
   return {operands[0]};
 }
 
@@ -116,6 +125,12 @@ Cost expert_matmul_cost(const Attrs&, Types operands, Types results, const Bound
 Cost expert_add_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   Cost cost = streaming_cost(operands.first(1), results, bounds, 1);
   cost.weight_bytes = chosen_bytes(operands[1], operands[2], bounds);
+  return cost;
+}
+
+Cost expert_scale_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  Cost cost = streaming_cost(operands.first(1), results, bounds, 1);
+  cost.weight_bytes = operands[1].bytes(bounds);
   return cost;
 }
 
@@ -238,6 +253,15 @@ void run_expert_add(const Attrs&, Operands operands, Results results, EvalContex
   }
 }
 
+void run_expert_scale(const Attrs&, Operands operands, Results results, EvalContext&) {
+  const Tensor& x = *operands[0];
+  const auto width = static_cast<std::size_t>(x.cols());
+  for (std::size_t slot = 0; slot < operands[2]->i32.size(); ++slot) {
+    const float factor = operands[1]->f32[expert_of(*operands[2], slot, operands[1]->dims[0])];
+    for (std::size_t i = 0; i < width; ++i) results[0].f32[slot * width + i] = x.f32[slot * width + i] * factor;
+  }
+}
+
 void run_expert_sum(const Attrs&, Operands operands, Results results, EvalContext&) {
   const auto width = static_cast<std::size_t>(results[0].cols()), used = static_cast<std::size_t>(operands[1]->cols());
   for (std::size_t i = 0; i < results[0].f32.size(); ++i) {
@@ -276,6 +300,14 @@ std::span<const OpDef> expert_defs() {
             .infer = infer_expert_add,
             .cost = expert_add_cost,
             .reference = run_expert_add},
+      OpDef{.op = Op::kExpertScale,
+            .name = "expert_scale",
+            .operands_min = 3,
+            .operands_max = 3,
+            .in_place_operand = 0,
+            .infer = infer_expert_scale,
+            .cost = expert_scale_cost,
+            .reference = run_expert_scale},
       OpDef{.op = Op::kExpertSum,
             .name = "expert_sum",
             .operands_min = 2,

@@ -16,7 +16,7 @@ std::vector<TensorType> infer_matmul(const Attrs&, Types operands) {
   const TensorType& x = operands[0];
   const TensorType& weight = operands[1];
   if (!is_activation_dtype(x.dtype) || x.shape.size() != 2 || !x.shape[1].is_constant())
-    refuse_operand("matmul", 0, x, "f32, q8a_32 or q8a_16 [M,K] with a constant K");
+    refuse_operand("matmul", 0, x, "f32, q8a_32, q8a_16 or q16a_16 [M,K] with a constant K");
   if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 2 || !weight.shape[0].is_constant() ||
       weight.shape[1] != x.shape[1])
     refuse_operand("matmul", 1, weight,
@@ -28,7 +28,7 @@ std::vector<TensorType> infer_batched_matmul(const Attrs&, Types operands) {
   const TensorType& x = operands[0];
   const TensorType& weight = operands[1];
   if (!is_activation_dtype(x.dtype) || x.shape.size() != 3 || !x.shape[1].is_constant() || !x.shape[2].is_constant())
-    refuse_operand("batched_matmul", 0, x, "f32, q8a_32 or q8a_16 [M,H,K] with constant H and K");
+    refuse_operand("batched_matmul", 0, x, "f32, q8a_32, q8a_16 or q16a_16 [M,H,K] with constant H and K");
   if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 3 ||
       !std::ranges::all_of(weight.shape, &Dim::is_constant) || weight.shape[0] != x.shape[1] ||
       weight.shape[2] != x.shape[2])
@@ -82,7 +82,7 @@ std::vector<TensorType> infer_slice(const Attrs& attrs, Types operands) {
 std::vector<TensorType> infer_quantize(const Attrs& attrs, Types operands) {
   const auto dtype = std::get<QuantizeAttrs>(attrs).dtype;
   if (!is_quantized_activation(dtype))
-    refuse_attr("quantize", "dtype", std::string(dtype_name(dtype)), "q8a_32 or q8a_16");
+    refuse_attr("quantize", "dtype", std::string(dtype_name(dtype)), "q8a_32, q8a_16 or q16a_16");
   require_rows("quantize", operands, 0);
   if (const auto block = dtype_info(dtype).block_elems; operands[0].cols() % block != 0)
     refuse_operand("quantize", 0, operands[0], fmt::format("a multiple of {} columns wide", block));
@@ -161,16 +161,20 @@ void run_slice(const Attrs& attrs, Operands operands, Results results, EvalConte
                 results[0].f32.begin() + expert * slice.rows * width);
 }
 
-/// Scale of a block with this largest magnitude. q8a_16 stores scales as BF16: adding 0xffff before the low 16 bits are
-/// cleared rounds up, so that magnitude / scale stays at most 127.
+/// The largest quant of 16 bits: its upper byte, 127, and its lower byte, 127, are both int8. And the largest magnitude
+/// of an element of q16a_16 (kernels/gpu/activations.h).
+constexpr float kWideQuantMost = 127 * 256 + 127, kWideMost = 0x1p4f * 65504;
+
+/// Scale of a block with this largest magnitude. GPUs store scales as BF16: adding 0xffff before the low 16 bits are
+/// cleared rounds up, so that magnitude / scale stays at most the largest quant.
 float quantization_scale(DType dtype, float magnitude) {
-  const float scale = magnitude / 127.0f;
+  const float scale = magnitude / (dtype == DType::kQ16A_16 ? kWideQuantMost : 127.0f);
   if (dtype == DType::kQ8A_32) return scale;
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(scale) + 0xffffU) & 0xffff0000U);
 }
 
-/// The result is held as f32. With quantize_activations each block is rounded to int8 and scaled back, which gives the
-/// values that an int8 kernel multiplies.
+/// The result is held as f32. With quantize_activations each block is rounded to integers and scaled back, which gives
+/// the values that an int8 kernel multiplies.
 void run_quantize(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
   const auto dtype = std::get<QuantizeAttrs>(attrs).dtype;
   const std::size_t columns = dtype_info(dtype).block_elems;
@@ -179,6 +183,8 @@ void run_quantize(const Attrs& attrs, Operands operands, Results results, EvalCo
   if (!context.quantize_activations) return;
   for (std::size_t start = 0; start < out.size(); start += columns) {
     const std::span block(out.data() + start, columns);
+    if (dtype == DType::kQ16A_16)
+      for (float& x : block) x = std::clamp(x, -kWideMost, kWideMost);
     float magnitude = 0;
     for (const float x : block) magnitude = std::max(magnitude, std::fabs(x));
     const float scale = quantization_scale(dtype, magnitude);

@@ -20,6 +20,7 @@ std::vector<TensorType> infer_self_attention(const Attrs& attrs, Types operands)
   attr_between(kName, "window", a.window, 0, kCountMax);
   if (a.heads % a.kv_heads != 0)
     refuse_attr(kName, "heads", fmt::to_string(a.heads), fmt::format("a multiple of kv_heads = {}", a.kv_heads));
+  if (!std::isfinite(a.alibi) || a.alibi < 0) refuse_attr(kName, "alibi", fmt::to_string(a.alibi), "0 or more");
   if (!std::isfinite(a.scale)) refuse_attr(kName, "scale", "not finite", "finite");
   for (std::size_t i = 0; i < 3; ++i) {
     require_f32(kName, operands, i, 2);
@@ -47,6 +48,7 @@ void run_self_attention(const Attrs& attrs, Operands operands, Results results, 
   };
   const auto attend = [&](std::size_t t, std::int64_t head) {
     const std::int64_t kv_head = head / (a.heads / a.kv_heads);
+    const double slope = a.alibi > 0 ? alibi_slope(a.alibi, a.heads, head) : 0;
     std::vector<double> scores;
     std::vector<std::size_t> seen;
     for (std::size_t j = 0; j < sequence.size(); ++j) {
@@ -55,7 +57,7 @@ void run_self_attention(const Attrs& attrs, Operands operands, Results results, 
       const float *q = head_of(0, t, head), *k = head_of(1, j, kv_head);
       double dot = 0;
       for (std::int64_t i = 0; i < a.head_dim; ++i) dot += static_cast<double>(q[i]) * k[i];
-      scores.push_back(dot * a.scale);
+      scores.push_back(dot * a.scale - slope * static_cast<double>(distance));
       seen.push_back(j);
     }
     const double top = *std::ranges::max_element(scores);

@@ -56,7 +56,7 @@ struct AttentionDefaults {
   static constexpr int kSelectedBlock = 1;      ///< positions of such a block
   static constexpr int kSelectedLists = 1;      ///< lists of a row: one, or one for each KV head
   static constexpr bool kStored = true;         ///< out is written in f32
-  static constexpr bool kQuantised = false;     ///< out is written as quantised activations
+  static constexpr int kTerms = 0;              ///< terms of the quantised row that is written (activations.h); 0: none
 };
 
 template <class C>
@@ -110,7 +110,7 @@ struct Attention {
     float* scratch;       ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
     u32* counters;        ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
     float* out;           ///< [rows][kColumns]; written if kStored
-    u8* rows;             ///< [rows] of Q8Rows<kColumns>; written if kQuantised
+    u8* rows;             ///< [rows][kTerms] of Q8Rows<kColumns>
     const float* sinks;   ///< [kHeads]; read only if kSinks
     const i32* selected;  ///< [rows][kSelectedLists][kSelected]; read only if kSelected > 0
   };
@@ -368,8 +368,9 @@ struct Attention {
   /// quantised block.
   FORGE_DEVICE static void write(const Args& args, int t, int column, float value, bool real) {
     if constexpr (C::kStored) store(args.out + static_cast<u64>(t) * kColumns + column, value, real);
-    if constexpr (C::kQuantised)
-      quantise_block<kColumns>(args.rows + static_cast<u64>(t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
+    if constexpr (C::kTerms > 0)
+      quantise_block<kColumns, C::kTerms>(args.rows + static_cast<u64>(t) * C::kTerms * Q8Rows<kColumns>::kRowBytes,
+                                          column, value, real);
   }
   /// Writes the whole job; each(h, dim) computes an element.
   template <class Each>

@@ -131,16 +131,18 @@ struct WeightCodes {
 
   static constexpr int kUnitColumns = 32;
   using XHalf = QuantisedHalf;
+  template <class Numbers>
   FORGE_DEVICE static void expand(const Unit& unit, u32 (&pairs)[16]) {
     FORGE_UNROLL
     for (int w = 0; w < 8; ++w) {
       const int half = kSub == 16 ? w / 4 : 0;
+      const float d = scale(unit, half) * Numbers::kWeight;
       float m = 0.0f;
-      if constexpr (Block::kMinimum) m = minimum(unit, half);
+      if constexpr (Block::kMinimum) m = minimum(unit, half) * Numbers::kWeight;
       if constexpr (kLevels)
-        expand_bytes<128>(raised(values(unit, w)), scale(unit, half), m, pairs + 2 * w);
+        expand_bytes<128, Numbers>(raised(values(unit, w)), d, m, pairs + 2 * w);
       else
-        expand_bytes<kZero>(values(unit, w), scale(unit, half), m, pairs + 2 * w);
+        expand_bytes<kZero, Numbers>(values(unit, w), d, m, pairs + 2 * w);
     }
   }
 

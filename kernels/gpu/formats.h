@@ -5,13 +5,13 @@
 //
 //   kRows, kK        the weight is [kRows][kK]
 //   kUnits           units in a row
-//   kXRowBytes       bytes of a row of activations: Q8Rows (activations.h) or f32
+//   kXRowBytes       bytes of a row of activations, or of one of its terms: Q8Rows (activations.h) or f32
 //   Unit, XUnit      a unit of a weight and the matching columns of a token, as they are held in registers
 //   load_unit, load_x, add   for matmul_rows.h: load both; sum + product of the two
 //   kUnitColumns     for matmul_tiles.h: columns of a unit
 //   XHalf            for matmul_tiles.h: 16 columns of a token
-//   expand           for matmul_tiles.h: a unit, or 16 columns of a token, dequantised to pairs of BF16 (F16 for F16
-//                    weights), in order
+//   expand           for matmul_tiles.h: a unit, or 16 columns of a token, dequantised to pairs of 16-bit numbers, in
+//                    order. Numbers of a unit are BF16 or ScaledF16 (F16 for F16 weights)
 //   element          one element as a float, for embeddings
 //
 // Products: Q8_0, Q4_0 and Q4_1 use exact int8 dots with quantised activations, scaled in f32; F32, F16 and BF16 use
@@ -34,22 +34,35 @@ FORGE_DEVICE i32 dot16(const U32x4& a, const U32x4& b, i32 sum) {
   return sum;
 }
 
-/// Dequantises four unsigned bytes: pairs[0..1] = BF16 of (byte - Above) * scale. The fma's product is exact before the
-/// rounding to BF16, because f16 and bf16 scales have at most 11 bits.
-template <int Above>
+/// The numbers of matrix tiles with quantised weights. pair() rounds two factors and packs them; a weight is multiplied
+/// by kWeight and an activation by kX, whose product is 1.
+struct TileBf16 {
+  static constexpr float kWeight = 1.0f, kX = 1.0f;
+  FORGE_DEVICE static u32 pair(float low, float high) { return bf16_pair(low, high); }
+};
+/// F16 has three more bits, for activations of q16a_16, but a narrow range. The factors move it to where the numbers
+/// are: activations up to 2^20 (kWideMost), weights up to 4094.
+struct ScaledF16 {
+  static constexpr float kWeight = 0x1p4f, kX = 0x1p-4f;
+  FORGE_DEVICE static u32 pair(float low, float high) { return f16_pair(low, high); }
+};
+
+/// Dequantises four unsigned bytes: pairs[0..1] = Numbers of (byte - Above) * scale. The fma's product is exact before
+/// the rounding, because f16 and bf16 scales have at most 11 bits.
+template <int Above, class Numbers>
 FORGE_DEVICE void expand_bytes(u32 bytes, float scale, u32* pairs) {
   const float offset = -(kByteBias + Above) * scale;
-  pairs[0] = bf16_pair(fma_of(byte_number<0>(bytes), scale, offset), fma_of(byte_number<1>(bytes), scale, offset));
-  pairs[1] = bf16_pair(fma_of(byte_number<2>(bytes), scale, offset), fma_of(byte_number<3>(bytes), scale, offset));
+  pairs[0] = Numbers::pair(fma_of(byte_number<0>(bytes), scale, offset), fma_of(byte_number<1>(bytes), scale, offset));
+  pairs[1] = Numbers::pair(fma_of(byte_number<2>(bytes), scale, offset), fma_of(byte_number<3>(bytes), scale, offset));
 }
 /// The same plus a minimum, for scales with any number of bits: the offset is subtracted before the multiplication.
-template <int Above>
+template <int Above, class Numbers>
 FORGE_DEVICE void expand_bytes(u32 bytes, float scale, float minimum, u32* pairs) {
   constexpr float kOffset = kByteBias + Above;
-  pairs[0] = bf16_pair(fma_of(byte_number<0>(bytes) - kOffset, scale, minimum),
-                       fma_of(byte_number<1>(bytes) - kOffset, scale, minimum));
-  pairs[1] = bf16_pair(fma_of(byte_number<2>(bytes) - kOffset, scale, minimum),
-                       fma_of(byte_number<3>(bytes) - kOffset, scale, minimum));
+  pairs[0] = Numbers::pair(fma_of(byte_number<0>(bytes) - kOffset, scale, minimum),
+                           fma_of(byte_number<1>(bytes) - kOffset, scale, minimum));
+  pairs[1] = Numbers::pair(fma_of(byte_number<2>(bytes) - kOffset, scale, minimum),
+                           fma_of(byte_number<3>(bytes) - kOffset, scale, minimum));
 }
 /// Turns signed bytes into unsigned bytes that are larger by 128.
 FORGE_DEVICE u32 raised(u32 bytes) {
@@ -76,7 +89,31 @@ struct QuantisedHalf {
   }
   FORGE_DEVICE void expand(u32 (&pairs)[8]) const {
     FORGE_UNROLL
-    for (int i = 0; i < 4; ++i) expand_bytes<128>(raised(quants.at[i]), bf16_scale(meta), pairs + 2 * i);
+    for (int i = 0; i < 4; ++i) expand_bytes<128, TileBf16>(raised(quants.at[i]), bf16_scale(meta), pairs + 2 * i);
+  }
+};
+
+/// The same of q16a_16: the block in each of the two terms.
+struct WideHalf {
+  QuantisedHalf upper, lower;
+  template <int K>
+  FORGE_DEVICE static WideHalf load(const u8* row, int half) {
+    return {QuantisedHalf::load<K>(row, half), QuantisedHalf::load<K>(row + Q8Rows<K>::kRowBytes, half)};
+  }
+  /// Numbers i of four bytes of both terms, as a float. All but the last sum is exact.
+  template <int I>
+  FORGE_DEVICE static float number(u32 upper, u32 lower, float upper_scale, float lower_scale) {
+    constexpr float kOffset = kByteBias + 128;
+    return fma_of(byte_number<I>(upper) - kOffset, upper_scale, (byte_number<I>(lower) - kOffset) * lower_scale);
+  }
+  FORGE_DEVICE void expand(u32 (&pairs)[8]) const {
+    const float first = bf16_scale(upper.meta) * ScaledF16::kX, second = bf16_scale(lower.meta) * ScaledF16::kX;
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const u32 high = raised(upper.quants.at[i]), low = raised(lower.quants.at[i]);
+      pairs[2 * i] = ScaledF16::pair(number<0>(high, low, first, second), number<1>(high, low, first, second));
+      pairs[2 * i + 1] = ScaledF16::pair(number<2>(high, low, first, second), number<3>(high, low, first, second));
+    }
   }
 };
 
@@ -107,10 +144,11 @@ struct WeightQ8_0 {
   }
   static constexpr int kUnitColumns = 16;
   using XHalf = QuantisedHalf;
+  template <class Numbers>
   FORGE_DEVICE static void expand(const WeightUnit& w, u32 (&pairs)[8]) {
-    const float d = f32_of_f16(static_cast<u16>(w.scales));
+    const float d = f32_of_f16(static_cast<u16>(w.scales)) * Numbers::kWeight;
     FORGE_UNROLL
-    for (int i = 0; i < 4; ++i) expand_bytes<128>(raised(w.quants.at[i]), d, pairs + 2 * i);
+    for (int i = 0; i < 4; ++i) expand_bytes<128, Numbers>(raised(w.quants.at[i]), d, pairs + 2 * i);
   }
   FORGE_DEVICE static float element(const u8* weights, int row, int k) {
     const u8 quant = load(weights + static_cast<u64>(row) * K + k);
@@ -168,18 +206,19 @@ struct WeightQ4 {
   }
   static constexpr int kUnitColumns = 32;
   using XHalf = QuantisedHalf;
+  template <class Numbers>
   FORGE_DEVICE static void expand(const WeightUnit& w, u32 (&pairs)[16]) {
-    const float d = f32_of_f16(static_cast<u16>(w.scales));
+    const float d = f32_of_f16(static_cast<u16>(w.scales)) * Numbers::kWeight;
     FORGE_UNROLL
     for (int i = 0; i < 4; ++i) {
       const u32 low = w.quants.at[i] & 0x0f0f0f0fu, high = w.quants.at[i] >> 4 & 0x0f0f0f0fu;
       if constexpr (HasMinimum) {
-        const float m = f32_of_f16(static_cast<u16>(w.scales >> 16));
-        expand_bytes<0>(low, d, m, pairs + 2 * i);
-        expand_bytes<0>(high, d, m, pairs + 8 + 2 * i);
+        const float m = f32_of_f16(static_cast<u16>(w.scales >> 16)) * Numbers::kWeight;
+        expand_bytes<0, Numbers>(low, d, m, pairs + 2 * i);
+        expand_bytes<0, Numbers>(high, d, m, pairs + 8 + 2 * i);
       } else {
-        expand_bytes<8>(low, d, pairs + 2 * i);
-        expand_bytes<8>(high, d, pairs + 8 + 2 * i);
+        expand_bytes<8, Numbers>(low, d, pairs + 2 * i);
+        expand_bytes<8, Numbers>(high, d, pairs + 8 + 2 * i);
       }
     }
   }
@@ -291,6 +330,8 @@ struct WeightFloat {
   }
   static constexpr int kUnitColumns = kCount;
   using XHalf = FloatHalf<Element>;
+  /// The weight's own numbers, whatever others are.
+  template <class>
   FORGE_DEVICE static void expand(const Unit& w, u32 (&pairs)[kCount / 2]) {
     static_assert(sizeof(Bits) == 2, "only 16-bit weights can be expanded");
     FORGE_UNROLL

@@ -202,14 +202,15 @@ struct WeightGrids {
 
   static constexpr int kUnitColumns = 32;
   using XHalf = QuantisedHalf;
+  template <class Numbers>
   FORGE_DEVICE static void expand(const Unit& unit, u32 (&pairs)[16]) {
     FORGE_UNROLL
     for (int w = 0; w < 8; ++w) {
-      const float factor = scale(unit, kHalves ? w / 4 : 0);
+      const float factor = scale(unit, kHalves ? w / 4 : 0) * Numbers::kWeight;
       if constexpr (kAbove == 0)
-        expand_bytes<128>(raised(word(unit, w)), factor, 0.0f, pairs + 2 * w);
+        expand_bytes<128, Numbers>(raised(word(unit, w)), factor, 0.0f, pairs + 2 * w);
       else
-        expand_bytes<kAbove>(word(unit, w), factor, 0.0f, pairs + 2 * w);
+        expand_bytes<kAbove, Numbers>(word(unit, w), factor, 0.0f, pairs + 2 * w);
     }
   }
   /// sum + product of the unit with 32 columns of a token, as in WeightCodes (codes.h).

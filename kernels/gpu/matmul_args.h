@@ -18,6 +18,7 @@ struct MatmulCommon {
   static constexpr int kSlots = 0;            ///< experts of a token; 0: not a mixture of experts
   static constexpr int kColumns = 0;          ///< rows of the weight that belong to one expert
   static constexpr bool kSharedX = false;     ///< the slots of a token share one row of x
+  static constexpr int kXTerms = 1;           ///< terms of a row of x (activations.h)
   static constexpr int kXFloats = 0;          ///< floats from one row of x to the next; 0: rows of W::kXRowBytes
   static constexpr int kHeads = 1;            ///< rows of x of a token, each of which has columns of its own
   static constexpr int kHeadColumns = 0;      ///< columns of each of them; 0: all
@@ -26,18 +27,19 @@ struct MatmulCommon {
 /// Bytes from one row of x to the next.
 template <class C>
 FORGE_DEVICE constexpr u64 x_row_bytes() {
-  return C::kXFloats > 0 ? static_cast<u64>(C::kXFloats) * 4 : C::kHeads * C::Weight::kXRowBytes;
+  return C::kXFloats > 0 ? static_cast<u64>(C::kXFloats) * 4 : C::kHeads * C::kXTerms * C::Weight::kXRowBytes;
 }
 /// Bytes from a token's first row of x to the one that column `column` of the output comes from.
 template <class C>
 FORGE_DEVICE constexpr u64 x_head_bytes(int column) {
   if constexpr (C::kHeads > 1)
-    return static_cast<u64>(column / C::kHeadColumns) * C::Weight::kXRowBytes;
+    return static_cast<u64>(column / C::kHeadColumns) * C::kXTerms * C::Weight::kXRowBytes;
   else
     return 0;
 }
 
-/// Kernel arguments. weights: in the layout `planes` (kernels/quant/planes.h). x: [rows of x][W::kXRowBytes] bytes.
+/// Kernel arguments. weights: in the layout `planes` (kernels/quant/planes.h). x: [rows of x][kXTerms][W::kXRowBytes]
+/// bytes.
 /// Both are 16-byte aligned. counts: i32[4], indexed by Count. epilogue: see tile.h.
 template <class E, bool HasExperts>
 struct MatmulArgs {

@@ -97,10 +97,19 @@ struct MatmulRows {
       if (!IsLast || kWholeBatches || unit < W::kUnits) {
         FORGE_UNROLL
         for (int t = 0; t < C::kTokens; ++t) {
-          const auto part = W::load_x(x + t * x_row_bytes<C>(), unit);
           FORGE_UNROLL
-          for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
-          // Otherwise the compiler hoists the loads of all tokens' activations and spills.
+          for (int term = 0; term < C::kXTerms; ++term) {
+            const auto part = W::load_x(x + t * x_row_bytes<C>() + term * W::kXRowBytes, unit);
+            FORGE_UNROLL
+            for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
+          }
+          // Otherwise the compiler moves the products behind the loads of all tokens, to where the sums are used.
+          if constexpr (C::kTokens > 4 && C::kXTerms > 1) {
+            FORGE_UNROLL
+            for (int r = 0; r < C::kRowsPerTeam; ++r)
+              sums[r][t] = __builtin_bit_cast(float, opaque(__builtin_bit_cast(int, sums[r][t])));
+          }
+          // And otherwise it hoists these loads, and spills.
           if (C::kTokens > 4 && t % 4 == 3) keep_order();
         }
       }

@@ -8,9 +8,9 @@
 //       |        wave down 1       wave 1          wave 3
 //
 // k is processed in steps of 32 columns. In each step weights and activations are dequantised to BF16 (F16 for F16
-// weights) into shared memory, laid out as [row][32] (matrix_tile.h: units), kRows weight rows first and kTokens
-// activation rows after them. Two buffers alternate, and loads from global memory are issued one or two steps ahead
-// (kStepsAhead), so that a step needs one barrier:
+// weights, and where activations have 16 bits) into shared memory, laid out as [row][32] (matrix_tile.h: units), kRows
+// weight rows first and kTokens activation rows after them. Two buffers alternate, and loads from global memory are
+// issued one or two steps ahead (kStepsAhead), so that a step needs one barrier:
 //
 //   turn s:   barrier | issue loads of step s + kStepsAhead | multiply buffer s % 2 | store step s + 1, other buffer
 //
@@ -38,12 +38,27 @@ struct TilesDefaults : MatmulCommon {
   static constexpr int kStepsAhead = 1;                   ///< steps between issuing loads and their use; 1 or 2
 };
 
+/// 16 columns of a token whose row has this many terms, and the numbers that tiles hold.
+template <class Weight, int Terms>
+struct HalfOf {
+  using Half = typename Weight::XHalf;
+  using Numbers = TileBf16;
+};
+template <class Weight>
+struct HalfOf<Weight, 2> {
+  using Half = WideHalf;
+  using Numbers = ScaledF16;
+};
+
 template <class C>
 struct MatmulTiles {
   using W = typename C::Weight;
   using E = typename C::Epilogue;
   using T = typename C::Tile;
+  using X = typename HalfOf<W, C::kXTerms>::Half;
+  using Numbers = typename HalfOf<W, C::kXTerms>::Numbers;
   static_assert(T::kLanes == kWave, "the tile is for another wave size");
+  static_assert(C::kXTerms == 1 || T::kF16, "activations of two terms are multiplied in F16");
   static constexpr int kRows = C::kWavesDown * C::kTilesDown * T::kM;
   static constexpr int kWaveTokens = C::kTilesAcross * T::kN, kTokens = C::kWavesAcross * kWaveTokens;
   static constexpr int kThreads = C::kWavesDown * C::kWavesAcross * kWave;
@@ -89,7 +104,7 @@ struct MatmulTiles {
   /// A thread's share of the weights and activations of a later step, on its way from global memory to registers.
   struct Next {
     typename W::Unit units[kTakes];
-    typename W::XHalf halves[kXTakes];
+    X halves[kXTakes];
   };
   /// The block's part of the output: columns row0 .. of the weight that starts at row weight0 (the expert's first), and
   /// `tokens` rows of x and out from t0 on, or, with experts, the listed slots.
@@ -119,9 +134,9 @@ struct MatmulTiles {
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
       const int row = job.rows_of_x[i], half = step * 2 + thread_id() % 2;  // kXFirst is even
-      next.halves[i] = typename W::XHalf{};
+      next.halves[i] = X{};
       if (row >= 0)
-        next.halves[i] = W::XHalf::template load<W::kK>(
+        next.halves[i] = X::template load<W::kK>(
             args.x + static_cast<u64>(row) * x_row_bytes<C>() + x_head_bytes<C>(job.row0), half);
     }
   }
@@ -142,7 +157,7 @@ struct MatmulTiles {
       const int take = i * kThreads + thread_id();
       if (kRows * kUnits % kThreads != 0 && take >= kRows * kUnits) continue;
       u32 pairs[W::kUnitColumns / 2];
-      W::expand(next.units[i], pairs);
+      W::template expand<Numbers>(next.units[i], pairs);
       store_pairs<W::kUnitColumns>(lds, Buffer, take / kUnits, take % kUnits * W::kUnitColumns, pairs);
     }
     FORGE_UNROLL

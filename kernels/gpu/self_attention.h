@@ -1,12 +1,13 @@
 #pragma once
 // Attention of encoders (BERT, arXiv 1810.04805): a token sees tokens on both sides of it, and there is no cache.
 
+#include "kernels/gpu/alibi.h"
 #include "kernels/gpu/state_runs.h"
 
 namespace forge::gpu {
 
-/// out[t] = softmax(kScale * q[t] . k[j]) v[j] over the tokens j of t's sequence, or those at most kReach away.
-/// Computed in one pass over the keys with a running maximum and sum (arXiv 2205.14135).
+/// out[t] = softmax(kScale * q[t] . k[j] - slope * |t - j|) v[j] over the tokens j of t's sequence, or those at most
+/// kReach away. Computed in one pass over the keys with a running maximum and sum (arXiv 2205.14135).
 ///
 /// A block has one head and kQueries neighbouring tokens of the step, which may belong to several sequences. It stages
 /// the keys and values that any of them sees, kKeys tokens at a time. A team of kLanes lanes owns a token and has every
@@ -16,8 +17,9 @@ namespace forge::gpu {
 ///   column  0 1 2 3 | 4 5 6 7 | 8 9 10 11 | 12 13 14 15
 ///   lane    0         1         0           1
 ///
-/// C has kHeads, kKvHeads, kHeadDim, kReach (-1: no limit), kScale (with the factor log2 e), kLanes, kKeys, kWaves,
-/// kTokensTotal (that memory has), and the row strides kQFloats, kKFloats, kVFloats and kOutFloats.
+/// C has kHeads, kKvHeads, kHeadDim, kReach (-1: no limit), kScale (with the factor log2 e), kAlibi (0: no slopes),
+/// kLanes, kKeys, kWaves, kTokensTotal (that memory has), and the row strides kQFloats, kKFloats, kVFloats and
+/// kOutFloats.
 template <class C>
 struct SelfAttention {
   static constexpr int kThreads = C::kWaves * kWave, kQueries = kThreads / C::kLanes;
@@ -64,11 +66,11 @@ struct SelfAttention {
   struct Query {
     int token, sequence;
     float q[4 * kQuads], sum[4 * kQuads] = {};
-    float top = kLowest, weights = 0;
+    float top = kLowest, weights = 0, slope = 0;
 
+    FORGE_DEVICE int distance_to(int j) const { return j < token ? token - j : j - token; }
     FORGE_DEVICE bool sees(int j, int of) const {
-      const int distance = j < token ? token - j : j - token;
-      return of == sequence && (C::kReach < 0 || distance <= C::kReach);
+      return of == sequence && (C::kReach < 0 || distance_to(j) <= C::kReach);
     }
     /// Adds the keys `first` .. first + kTogether - 1 of those staged from token j0 on. All lanes of the wave.
     FORGE_DEVICE void add(const Lds& lds, int j0, int first) {
@@ -85,6 +87,7 @@ struct SelfAttention {
           for (int c = 0; c < 4; ++c) dot = fma_of(q[4 * quad + c], k.at[c], dot);
         }
         scores[i] = sum_lanes<C::kLanes>(dot) * C::kScale;
+        if constexpr (C::kAlibi > 0) scores[i] -= slope * static_cast<float>(distance_to(j0 + first + i));
         seen[i] = sees(j0 + first + i, lds.sequence.get(first + i));
         if (seen[i]) highest = max_of(highest, scores[i]);
       }
@@ -124,6 +127,7 @@ struct SelfAttention {
     const bool real = own <= last;
     Query query{.token = real ? own : last, .sequence = 0, .q = {}};
     query.sequence = load(args.sequence + query.token);
+    if constexpr (C::kAlibi > 0) query.slope = alibi_slope<C>(head);
     wait_for_producer();
     const float* q = args.q + static_cast<u64>(query.token) * C::kQFloats + head * C::kHeadDim;
     FORGE_UNROLL

@@ -47,9 +47,10 @@ enum class DType : std::uint8_t {
   kQ1_0 = 41,
   kQ2_0 = 42,
   // forge's own types. They never occur in a GGUF file.
-  kQ8A_32 = 128,  ///< CPU activations: blocks of 32 int8, an f32 scale and an f32 sum each (kernels/quant/q8a.h)
-  kState = 129,   ///< an opaque state value such as the KV cache; it has no elements
-  kQ8A_16 = 130,  ///< GPU activations: blocks of 16 int8, a BF16 scale, a 16-bit sum (kernels/gpu/activations.h)
+  kQ8A_32 = 128,   ///< CPU activations: blocks of 32 int8, an f32 scale and an f32 sum each (kernels/quant/q8a.h)
+  kState = 129,    ///< an opaque state value such as the KV cache; it has no elements
+  kQ8A_16 = 130,   ///< GPU activations: blocks of 16 int8, a BF16 scale, a 16-bit sum (kernels/gpu/activations.h)
+  kQ16A_16 = 131,  ///< GPU activations of 16 bits: two rows of q8a_16, whose sum is the row
 };
 
 /// Size and name of a type. Quantised types store whole blocks of consecutive elements of a row; plain types have
@@ -100,6 +101,7 @@ inline constexpr std::array kDTypes{
     DTypeInfo{DType::kQ8A_32, "q8a_32", 32, 40},
     DTypeInfo{DType::kState, "state", 1, 0},
     DTypeInfo{DType::kQ8A_16, "q8a_16", 16, 20},
+    DTypeInfo{DType::kQ16A_16, "q16a_16", 16, 40},
 };
 
 /// The table row of a type number, or nullptr if no type has it. Numbers read from a file must come through here: a
@@ -138,7 +140,12 @@ constexpr bool is_float(DType type) {
 
 /// True for the types that activations are quantised to before a matmul. No weight and no file has them.
 constexpr bool is_quantized_activation(DType type) {
-  return type == DType::kQ8A_32 || type == DType::kQ8A_16;
+  return type == DType::kQ8A_32 || type == DType::kQ8A_16 || type == DType::kQ16A_16;
+}
+
+/// How many rows of int8 a row of quantised activations is the sum of.
+constexpr int activation_terms(DType type) {
+  return type == DType::kQ16A_16 ? 2 : 1;
 }
 
 }  // namespace forge

@@ -160,8 +160,10 @@ ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int
       refuse_if(file_.tensor(stem + ".weight").dtype != DType::kF32, "norms of q and k that are not f32");
       if (norm_kind_ == NormKind::kRms) return ir_.mul(unit_norm(x, dim), reshaped(stem + ".weight", {heads * dim}));
       return normalise(x, weight(stem + ".weight", heads, dim), {});
-    case QkNorm::kRow:
-      return normalise(x, weight(stem + ".weight", heads * dim), {});
+    case QkNorm::kRow: {
+      const ir::Value bias = has(stem + ".bias") ? weight(stem + ".bias", heads * dim) : ir::Value{};
+      return normalise(x, weight(stem + ".weight", heads * dim), bias);
+    }
     case QkNorm::kUnweighted:
       return unit_norm(x, dim);
   }
@@ -331,10 +333,14 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   const ir::Value sinks = spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{};
   ir::Value attended;
   if (spec.bidirectional) {
-    attended = ir_.self_attention(
-        q, place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, {}),
-        project("attn_v", q_cols + kv_cols, kv_cols),
-        {.heads = heads, .kv_heads = kv_heads, .head_dim = dim, .scale = spec.scale, .window = spec.window});
+    attended = ir_.self_attention(q, place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, {}),
+                                  project("attn_v", q_cols + kv_cols, kv_cols),
+                                  {.heads = heads,
+                                   .kv_heads = kv_heads,
+                                   .head_dim = dim,
+                                   .scale = spec.scale,
+                                   .window = spec.window,
+                                   .alibi = spec.alibi});
   } else if (spec.kv_layer) {
     attended = attend_to(*spec.kv_layer, q, attrs, sinks);
   } else {

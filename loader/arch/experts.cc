@@ -45,8 +45,10 @@ ir::Value expert_product(DecoderBuilder& model, ir::Value x, const ChosenExperts
                                 ? half_of_gate_up(model, both, name == "up", n, k, of.experts.count)
                             : scattered ? model.per_expert_weight(each, n, k, of.experts.count)
                                         : model.weight(stem + ".weight", n, k, of.experts.count);
-  model.refuse_if(name != "down" && model.has(stem + ".scale"), "'" + stem + ".scale', a factor for each expert,");
-  return model.ir().expert_matmul(x, weights, of.numbers);
+  const ir::Value product = model.ir().expert_matmul(x, weights, of.numbers);
+  const bool folded = name == "down" && of.down_in_shares;
+  if (folded || !model.has(stem + ".scale")) return product;
+  return model.ir().expert_scale(product, model.weight(stem + ".scale", of.experts.count), of.numbers);
 }
 
 }  // namespace
@@ -136,13 +138,14 @@ ir::Value routed_experts(DecoderBuilder& model, ir::Value x, ir::Value logits, s
     return model.has(name) ? model.weight(name, experts.count) : ir::Value{};
   };
   route.used = experts.used;
-  const auto [numbers, shares] = model.ir().route(logits, route, vector(model.at(layer, "exp_probs_b.bias")),
-                                                  vector(model.at(layer, "ffn_down_exps.scale")));
-  const ChosenExperts chosen{layer, kRoutedSuffix, experts, numbers};
-  return spec.weighting == ExpertWeighting::kInput
-             ? expert_of_weighted_input(model, x, chosen, shares, spec)
-             : model.ir().expert_sum(expert_ffns(model, x, chosen, spec.activation, spec.parameters, spec.gated),
-                                     shares);
+  // A factor on an expert's result is one on its routing weight, if that multiplies the result.
+  const bool weighs_input = spec.weighting == ExpertWeighting::kInput;
+  const auto factors = weighs_input ? ir::Value{} : vector(model.at(layer, "ffn_down_exps.scale"));
+  const auto [numbers, shares] = model.ir().route(logits, route, vector(model.at(layer, "exp_probs_b.bias")), factors);
+  const ChosenExperts chosen{layer, kRoutedSuffix, experts, numbers, !weighs_input};
+  return weighs_input ? expert_of_weighted_input(model, x, chosen, shares, spec)
+                      : model.ir().expert_sum(
+                            expert_ffns(model, x, chosen, spec.activation, spec.parameters, spec.gated), shares);
 }
 
 ir::Value moe_layer(DecoderBuilder& model, ir::Value x, std::int64_t layer, ir::RouteAttrs route,

@@ -24,6 +24,7 @@ struct ChosenExperts {
   std::string_view suffix = "exps";
   ExpertParams experts;
   ir::Value numbers;
+  bool down_in_shares = false;  ///< the routing weights have the factors of ffn_down's results
 };
 
 /// The FFNs of the chosen experts on x [M, width]: [M, U, width], one row for each token and expert. Without `gated`
@@ -60,7 +61,7 @@ ir::Value routed_experts(DecoderBuilder& model, ir::Value x, ir::Value logits, s
 ///   exp_probs_b.bias           [experts]              bias of the choice; optional
 ///   ffn_{gate,up,down}_exps    [experts, rows, cols]  routed experts, with optional biases [experts, rows]
 ///   ffn_gate_up_exps           [experts, 2 * rows, cols]  instead of gate and up; an expert's gate comes first
-///   ffn_down_exps.scale        [experts]              factor on an expert's result; optional
+///   ffn_{gate,up,down}_exps.scale  [experts]          factor on an expert's products (NVFP4); optional
 ///   ffn_{gate,up,down}.E       [rows, cols]           the same for each expert E, in files from before April 2024
 ///   ffn_{gate,up,down}_shexp   [rows, cols]           shared expert; optional
 ///   ffn_gate_inp_shexp         [width]                gate of the shared expert, with `shared_gate`

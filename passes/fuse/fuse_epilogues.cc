@@ -20,6 +20,7 @@ bool is_epilogue(Op op) {
     case Op::kSumSquares:
     case Op::kQuantize:
     case Op::kExpertAdd:
+    case Op::kExpertScale:
     case Op::kExpertSum:
       return true;
     default:

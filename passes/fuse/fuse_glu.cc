@@ -14,8 +14,8 @@ using ir::Op;
 
 /// Ops that may stand between the matmul and the GLU.
 bool is_before_glu(Op op) {
-  return op == Op::kInvRmsScale || op == Op::kAdd || op == Op::kExpertAdd || op == Op::kMul || op == Op::kScale ||
-         op == Op::kSplit;
+  return op == Op::kInvRmsScale || op == Op::kAdd || op == Op::kExpertAdd || op == Op::kExpertScale || op == Op::kMul ||
+         op == Op::kScale || op == Op::kSplit;
 }
 
 }  // namespace

@@ -131,7 +131,8 @@ struct AttentionStep {
 struct SelfAttentionStep {
   cpu::AttentionParams params{};  ///< without pool, block table and length, which come with each sequence
   cpu::ConstTile q{nullptr, 0, 0, 0}, k{nullptr, 0, 0, 0}, v{nullptr, 0, 0, 0};
-  std::int32_t reach = -1;  ///< tokens to both sides that a token sees; -1: all
+  std::int32_t reach = -1;    ///< tokens to both sides that a token sees; -1: all
+  std::vector<float> slopes;  ///< ALiBi's of each head; empty: none
   std::byte* cache = nullptr;
   float* out = nullptr;
   std::size_t out_stride = 0;

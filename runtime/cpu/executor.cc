@@ -150,6 +150,7 @@ void CpuExecutor::size_io() {
   context_.query_tiles.reserve(tokens);
   context_.sequence_runs.reserve(sequences);
   context_.self_positions.resize(tokens);
+  context_.self_places.resize(tokens);
   context_.self_slots.resize(tokens);
   context_.self_blocks.reserve(sequences);
   context_.self_keys.resize(tokens);

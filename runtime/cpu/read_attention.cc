@@ -105,6 +105,8 @@ class SelfAttentionReader : PlanReader {
     out.params.group = heads / kv_heads;
     out.params.scale = in.scale;
     const std::size_t window = number(in.window, 0, std::numeric_limits<std::int32_t>::max());
+    if (!in.slopes.empty() && in.slopes.size() != heads) fail("it has ALiBi slopes for another number of heads");
+    out.slopes = in.slopes;
     out.reach = window == 0 ? -1 : static_cast<std::int32_t>(window / 2);
     const std::size_t tokens = tokens_of(step);
     const auto rows = [&](std::uint16_t role, std::size_t count) {

@@ -41,6 +41,7 @@ void run_self_tile(void* data, std::size_t task, std::size_t worker) {
   params.pool = step->cache + context->self_blocks[static_cast<std::size_t>(run - runs.begin())] * params.block_stride;
   params.block_table = context->block_numbers.data();
   params.kv_length = run->count;
+  const auto& slopes = step->slopes;
   params.window = step->reach < 0 ? 0 : 2 * step->reach + 1;
   const std::size_t dim = params.kv.head_dim, width = params.group * dim;
   context->kernels->attention_tile(params,
@@ -49,7 +50,9 @@ void run_self_tile(void* data, std::size_t task, std::size_t worker) {
                                     .head_stride = dim,
                                     .tokens = tile.count,
                                     .positions = context->self_positions.data() + tile.token,
-                                    .kv_head = kv_head},
+                                    .kv_head = kv_head,
+                                    .slopes = slopes.empty() ? nullptr : slopes.data() + kv_head * params.group,
+                                    .places = context->self_places.data() + tile.token},
                                    context->scratch[worker].attention,
                                    step->out + tile.token * step->out_stride + kv_head * width, step->out_stride, dim);
 }
@@ -68,6 +71,7 @@ void run_self_attention(const SelfAttentionStep& step, StepContext& context) {
       context.self_keys[run.token + i] = at;
       context.self_values[run.token + i] = at + values;
       context.self_slots[run.token + i] = static_cast<std::int32_t>(i % cpu::kKvBlockTokens);
+      context.self_places[run.token + i] = static_cast<std::int32_t>(i);
       const auto last = static_cast<std::int32_t>(run.count) - 1;
       context.self_positions[run.token + i] = step.reach < 0 ? last : static_cast<std::int32_t>(i) + step.reach;
     }

@@ -51,7 +51,7 @@ struct StepContext {
   std::vector<SequenceRun> sequence_runs;
   /// Of attention without a cache, by token: the position whose causal view is what the token sees, and where its keys
   /// and values are packed. block_numbers: 0, 1, 2, ...
-  std::vector<std::int32_t> self_positions, self_slots, block_numbers;
+  std::vector<std::int32_t> self_positions, self_places, self_slots, block_numbers;
   std::vector<std::byte*> self_keys, self_values;
   std::vector<std::size_t> self_blocks;  ///< by sequence run: its first block
   ExpertSlots experts;                   ///< of the MoE step that is running

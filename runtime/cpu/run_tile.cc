@@ -158,6 +158,16 @@ void run_expert_vectors(const TileInstr& op, TileState& at) {
     }
 }
 
+/// Multiplies each row by its expert's factor.
+void run_expert_factors(const TileInstr& op, TileState& at) {
+  float factors[kTileTokens];
+  for (std::size_t t = 0; t < at.tile.rows; ++t) {
+    const auto expert = static_cast<std::uint32_t>(op.chosen[at.row + t]);
+    factors[t] = expert < op.experts ? const_floats(op.a)[expert] : 1.0F;
+  }
+  at.kernels().scale_rows(at.tile, factors);
+}
+
 void run_rms_norm(const TileInstr& op, TileState& at) {
   at.kernels().rms_norm_heads(at.tile, op.head_dim, const_floats(op.a), op.eps);
 }
@@ -202,14 +212,20 @@ using RunOp = void (*)(const TileInstr& op, TileState& at);
 
 /// Run functions by op kind; nullptr for sources and for kSumExperts, which run_experts.cc handles.
 constexpr auto kRunOps = [] {
-  constexpr std::pair<TileOpKind, RunOp> kPairs[] = {
-      {TileOpKind::kInvRms, run_inv_rms},    {TileOpKind::kUnary, run_unary},
-      {TileOpKind::kBinary, run_binary},     {TileOpKind::kPairs, run_pairs},
-      {TileOpKind::kRope, run_rope},         {TileOpKind::kAddExpertVector, run_expert_vectors},
-      {TileOpKind::kRmsNorm, run_rms_norm},  {TileOpKind::kLayerNorm, run_layer_norm},
-      {TileOpKind::kStore, run_store},       {TileOpKind::kSumSquares, run_sum_squares},
-      {TileOpKind::kQuantize, run_quantize}, {TileOpKind::kStoreK, run_kv_store},
-      {TileOpKind::kStoreV, run_kv_store}};
+  constexpr std::pair<TileOpKind, RunOp> kPairs[] = {{TileOpKind::kInvRms, run_inv_rms},
+                                                     {TileOpKind::kUnary, run_unary},
+                                                     {TileOpKind::kBinary, run_binary},
+                                                     {TileOpKind::kPairs, run_pairs},
+                                                     {TileOpKind::kRope, run_rope},
+                                                     {TileOpKind::kAddExpertVector, run_expert_vectors},
+                                                     {TileOpKind::kScaleExpert, run_expert_factors},
+                                                     {TileOpKind::kRmsNorm, run_rms_norm},
+                                                     {TileOpKind::kLayerNorm, run_layer_norm},
+                                                     {TileOpKind::kStore, run_store},
+                                                     {TileOpKind::kSumSquares, run_sum_squares},
+                                                     {TileOpKind::kQuantize, run_quantize},
+                                                     {TileOpKind::kStoreK, run_kv_store},
+                                                     {TileOpKind::kStoreV, run_kv_store}};
   std::array<RunOp, plan::kTileOpKinds> table{};
   for (const auto& [kind, run] : kPairs) table[static_cast<std::size_t>(kind)] = run;
   return table;

@@ -21,6 +21,8 @@ TileInstr TileOpReader::op(const plan::TileOpBodyUnion& body, const TileShape& s
       return pairs(*body.AsElementwisePairs(), shape);
     case TileOpBody::AddExpertVector:
       return expert_vector(*body.AsAddExpertVector(), shape);
+    case TileOpBody::ScaleExpert:
+      return expert_factor(*body.AsScaleExpert(), shape);
     case TileOpBody::SumExperts:
       return {.kind = TileOpKind::kSumExperts,
               .shares = floats(read(body.AsSumExperts()->shares, shape.rows * sizeof(float)))};
@@ -109,6 +111,14 @@ TileInstr TileOpReader::expert_vector(const plan::AddExpertVectorT& add, const T
           .stride = vectors.stride,
           .experts = experts,
           .chosen = ints(read(add.chosen, shape.rows * sizeof(std::int32_t)))};
+}
+
+TileInstr TileOpReader::expert_factor(const plan::ScaleExpertT& scale, const TileShape& shape) const {
+  const std::size_t experts = number(scale.experts, 1, static_cast<std::int64_t>(cpu::kExpertsMax));
+  return {.kind = TileOpKind::kScaleExpert,
+          .a = read(scale.factors, experts * sizeof(float)),
+          .experts = experts,
+          .chosen = ints(read(scale.chosen, shape.rows * sizeof(std::int32_t)))};
 }
 
 // A norm needs whole heads in a tile, or tiles of whole rows.

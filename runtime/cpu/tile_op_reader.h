@@ -30,6 +30,7 @@ class TileOpReader : PlanReader {
   TileInstr function(std::uint8_t number, const std::vector<float>& parameters, bool binary) const;
   TileInstr inv_rms(const plan::InvRmsT& norm, const TileShape& shape) const;
   TileInstr expert_vector(const plan::AddExpertVectorT& add, const TileShape& shape) const;
+  TileInstr expert_factor(const plan::ScaleExpertT& scale, const TileShape& shape) const;
   TileInstr norm(const plan::NormT& norm, const TileShape& shape) const;
   TileInstr rope(const plan::RopeT& rope, const TileShape& shape) const;
   TileInstr sum_squares(const plan::SumSquaresT& sum, const TileShape& shape) const;

@@ -24,6 +24,7 @@ enum class TileOpKind : std::uint16_t {
   kPairs,   ///< GLU: `unit` columns x and `unit` columns y become `unit` columns f(x, y)
   kRope,
   kAddExpertVector,
+  kScaleExpert,
   kSumExperts,
   kRmsNorm,
   kLayerNorm,

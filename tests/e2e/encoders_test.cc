@@ -3,8 +3,6 @@
 
 #include <catch2/catch.hpp>
 
-#include <numeric>
-
 #include "tests/e2e/family_errors.h"
 
 using namespace forge;
@@ -15,22 +13,6 @@ namespace {
 
 constexpr double kBoundOfRows = 1e-7;  // keys and values are rounded to f16
 constexpr double kExactRows = 1e-10;   // f32 sums only
-
-/// Hidden rows [tokens, width] of one text, which encoders take in one step.
-std::vector<float> hidden_rows_of(runtime::Executor& executor, const std::vector<std::int32_t>& ids) {
-  std::vector<std::int32_t> positions(ids.size()), sequence(ids.size(), 0);
-  std::iota(positions.begin(), positions.end(), 0);
-  const std::int32_t length[1] = {static_cast<std::int32_t>(ids.size())};
-  const auto rows = executor.forward({.ids = ids,
-                                      .positions = positions,
-                                      .sequence = sequence,
-                                      .rows = positions,
-                                      .kv_length = length,
-                                      .block_table = {},
-                                      .table_stride = 1,
-                                      .hidden = true});
-  return {rows.begin(), rows.end()};
-}
 
 }  // namespace
 

@@ -15,7 +15,7 @@ import sys
 
 sys.dont_write_bytecode = True  # no __pycache__ in the source folder
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
-from numpy_encoders import gemma_embedding
+from numpy_encoders import gemma_embedding, jina_bert, jina_bert_code
 from numpy_gemma import gemma3n, gemma4, gemma4_moe
 from numpy_indexed import deepseek32, glm_dsa, minimax_m3
 from numpy_latent import deepseek2, yarn
@@ -320,7 +320,7 @@ def chatglm(ids):
     return m, m.head(x, tied=False)
 
 
-def qwen3moe(ids, family="qwen3moe"):
+def qwen3moe(ids, family="qwen3moe", scaled=False):
     m = Model(family, base=1e6, head_dim=32)
     x = m.embed(ids)
     for s in stems(m):
@@ -328,8 +328,13 @@ def qwen3moe(ids, family="qwen3moe"):
         q = m.normal(q, m.tensor(s + "attn_q_norm.weight", m.head_dim, mean=1.0, spread=0.4))
         k = m.normal(k, m.tensor(s + "attn_k_norm.weight", m.head_dim, mean=1.0, spread=0.4))
         x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
-        x = x + m.experts(m.norm(x, s + "ffn_norm"), s, 6, 3, 32, over_chosen=True)
+        x = x + m.experts(m.norm(x, s + "ffn_norm"), s, 6, 3, 32, over_chosen=True, scaled=scaled)
     return m, m.head(x)
+
+
+def qwen3moe_scaled(ids):
+    """As NVFP4 files have them, whose blocks' scales are relative to a factor for each expert."""
+    return qwen3moe(ids, scaled=True)
 
 
 def qwen2moe(ids):
@@ -424,10 +429,10 @@ MODELS = (afmoe, apertus, arcee, arctic, baichuan, baichuan_13b, bailingmoe2, bi
           gpt2, gpt_oss, gptj, gptneox, gptneox_serial, granite, granite_nope, granitemoe, granitemoe_shared, grovemoe,
           hunyuan_dense, hunyuan_moe, internlm2, jais, llama4, llama4_maverick, minicpm, minimax_m2, minimax_m3, mistral3, mistral4,
           mpt, nemotron, olmo, olmo_clamped, olmo2, olmo3, olmoe, orion, pangu_embedded, phi2, phi3, phi3_long, phimoe, plamo2, qwen, qwen2, qwen2moe,
-          qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, seed_oss, smallthinker, smallthinker_global, smollm3,
+          qwen2vl, qwen3, qwen3moe, qwen3moe_scaled, qwen3vl, qwen3vlmoe, seed_oss, smallthinker, smallthinker_global, smollm3,
           stablelm, stablelm2_12b, starcoder, starcoder2, step35, xverse)
 
-ENCODERS = (gemma_embedding,)
+ENCODERS = (gemma_embedding, jina_bert, jina_bert_code)
 
 
 def kept(logits):

@@ -136,9 +136,9 @@ class Model:
             gate, up = self.linear(x, stem + "ffn_gate", self.ffn), self.linear(x, stem + "ffn_up", self.ffn)
         return self.linear(act(gate) * up, stem + "ffn_down", self.width)
 
-    def experts(self, x, stem, count, used, hidden, over_chosen, act=None, bias=False, gain=1.0):
+    def experts(self, x, stem, count, used, hidden, over_chosen, act=None, bias=False, gain=1.0, scaled=False):
         """MoE: the best `used` of `count` experts of `hidden` columns, weighted by a softmax over the selected logits or over
-        all. `gain` makes gates large, so that a clamp takes effect."""
+        all. `gain` makes gates large, so that a clamp takes effect. `scaled`: each expert's matrices have a factor."""
         self.keys.update({"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": hidden})
         logits = self.linear(x, stem + "ffn_gate_inp", count, bias)
         weights = {n: self.tensor(f"{stem}ffn_{n}_exps.weight", count, r, c, spread=round(2.5 * g / c ** 0.5, 3))
@@ -146,14 +146,17 @@ class Model:
                                       ("down", self.width, hidden, 1.0))}
         biases = {n: self.tensor(f"{stem}ffn_{n}_exps.bias", count, w.shape[1], spread=0.5) if bias else np.zeros((count, 1))
                   for n, w in weights.items()}
+        factors = {n: self.tensor(f"{stem}ffn_{n}_exps.scale", count, mean=1.0, spread=0.4) if scaled else np.ones(count)
+                   for n in weights}
         out = np.zeros_like(x)
         for t, row in enumerate(x):
             chosen = np.argsort(-logits[t], kind="stable")[:used]
             p = np.exp(logits[t] - logits[t].max())
             shares = p[chosen] / (p[chosen] if over_chosen else p).sum()
             for e, share in zip(chosen, shares):
-                gate, up = (weights[n][e] @ row + biases[n][e] for n in ("gate", "up"))
-                out[t] += share * (weights["down"][e] @ (act or swiglu)(gate, up) + biases["down"][e])
+                gate, up = (weights[n][e] @ row * factors[n][e] + biases[n][e] for n in ("gate", "up"))
+                down = weights["down"][e] @ (act or swiglu)(gate, up) * factors["down"][e]
+                out[t] += share * (down + biases["down"][e])
         return out
 
     def embed(self, ids):

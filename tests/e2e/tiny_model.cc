@@ -258,4 +258,19 @@ double nmse(std::span<const float> x, std::span<const float> reference) {
   return error / power;
 }
 
+std::vector<float> hidden_rows_of(runtime::Executor& executor, const std::vector<std::int32_t>& ids) {
+  std::vector<std::int32_t> positions(ids.size()), sequence(ids.size(), 0);
+  std::iota(positions.begin(), positions.end(), 0);
+  const std::int32_t length[1] = {static_cast<std::int32_t>(ids.size())};
+  const auto rows = executor.forward({.ids = ids,
+                                      .positions = positions,
+                                      .sequence = sequence,
+                                      .rows = positions,
+                                      .kv_length = length,
+                                      .block_table = {},
+                                      .table_stride = 1,
+                                      .hidden = true});
+  return {rows.begin(), rows.end()};
+}
+
 }  // namespace forge::tests

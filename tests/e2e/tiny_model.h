@@ -107,4 +107,7 @@ double nmse(std::span<const float> x, std::span<const float> reference);
 /// string if it opens. Errors other than kPlan are thrown.
 std::string opening(const TinyModel& model, const std::function<void(plan::ProgramT&)>& edit);
 
+/// Hidden rows [tokens, width] of one text, which encoders take in one step.
+std::vector<float> hidden_rows_of(runtime::Executor& executor, const std::vector<std::int32_t>& ids);
+
 }  // namespace forge::tests

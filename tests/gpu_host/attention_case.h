@@ -66,6 +66,8 @@ struct AttentionProblem {
     return static_cast<int>(std::ranges::count_if(rows, [](const AttentionRow& row) { return row.position >= 0; }));
   }
   [[nodiscard]] int columns() const { return heads.heads * value_dim(); }
+  /// Terms of the quantised rows that are written (kernels/gpu/activations.h).
+  [[nodiscard]] int terms() const { return output == kStored ? 0 : output == kBoth ? 2 : 1; }
   [[nodiscard]] float scale() const { return 1.0F / std::sqrt(static_cast<float>(heads.dim)); }
   /// Writes the configuration that all attention kernels share.
   void write_to(codegen::ConfigText& out) const;

@@ -17,6 +17,7 @@ struct BatchedCase {
   int heads, columns, tokens;
   bool tiles;
   int wave;
+  int terms = 1;  ///< of rows of x
   [[nodiscard]] int n() const { return heads * columns; }
   [[nodiscard]] MatmulProblem problem() const { return {type, n(), kDepth, tokens, tokens, MatmulKind::kStore}; }
   static constexpr int kDepth = 64;
@@ -30,11 +31,13 @@ WaveText text_of(const BatchedCase& c) {
   text.config.use("Weight", weight_text(c.type, c.n(), BatchedCase::kDepth))
       .use("Epilogue", "gpu::Epilogue")
       .number("kTokensTotal", c.tokens)
+      .number("kXTerms", c.terms)
       .number("kHeads", c.heads)
       .number("kHeadColumns", c.columns);
   int rows = 32, tile = 16;  // of a block
   if (c.tiles) {
-    text.config.use("Tile", c.wave == 64 ? "MfmaBf16Tile" : "WmmaBf16Gfx11Tile")
+    const std::string numbers = c.terms == 2 ? "F16" : "Bf16";
+    text.config.use("Tile", c.wave == 64 ? "Mfma" + numbers + "Tile" : "Wmma" + numbers + "Gfx11Tile")
         .number("kWavesDown", 2)
         .number("kWavesAcross", 1);
     text.threads = 2 * c.wave;
@@ -54,17 +57,18 @@ void check(const BatchedCase& c, const Kernel& kernel) {
   constexpr int kDepth = BatchedCase::kDepth;
   PlanesWeight weight(c.type, c.n(), kDepth);
   auto x = random_floats(static_cast<std::size_t>(c.tokens) * c.heads * kDepth);
-  Buffer<std::byte> rows(c.tokens * c.heads * (is_float(c.type) ? 4 * kDepth : q8_row_bytes(kDepth)));
+  Buffer<std::byte> rows(c.tokens * c.heads * (is_float(c.type) ? 4 * kDepth : c.terms * q8_row_bytes(kDepth)));
   if (is_float(c.type)) {
     std::memcpy(rows.data(), x.data(), x.size() * sizeof(float));
   } else {
-    const auto quantised = quantise_rows(x, kDepth);
+    const auto quantised = quantise_rows(x, kDepth, c.terms);
     std::memcpy(rows.data(), quantised.data(), quantised.size());
-    x = values_of_rows(rows.data(), static_cast<std::size_t>(c.tokens) * c.heads, kDepth);
+    x = values_of_rows(rows.data(), static_cast<std::size_t>(c.tokens) * c.heads, kDepth, c.terms);
   }
   if (c.tiles) {
-    round_to(DType::kBF16, weight.values);
-    round_to(DType::kBF16, x);
+    const auto rounded = c.terms == 2 ? DType::kF16 : DType::kBF16;
+    round_to(rounded, weight.values);
+    round_to(rounded, x);
   }
   const Buffer<int> counts = Buffer<int>::of({c.tokens, -1, -1, -1});
   Buffer<float> out(static_cast<std::size_t>(c.tokens) * c.n());
@@ -97,6 +101,8 @@ TEST_CASE("batched matmuls multiply each head's columns by its own row") {
           std::tuple(DType::kQ4_0, 3, 16, 8), std::tuple(DType::kF16, 2, 24, 4)})
       cases.push_back({type, heads, columns, tokens, false, wave});
     for (const auto type : {DType::kQ4_0, DType::kBF16}) cases.push_back({type, 3, 64, 32, true, wave});
+    cases.push_back({DType::kQ4_0, 3, 16, 8, false, wave, 2});
+    cases.push_back({DType::kQ4_0, 3, 64, 32, true, wave, 2});
   }
   check_cases(cases, text_of, check);
 }

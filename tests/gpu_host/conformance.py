@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 CASES = "llama-q4_0,llama-f16,qwen2-q4_k_m,qwen3moe-q4_k_m,gptoss-mxfp4"
+ROUTED = "afmoe-q4_0,exaone-moe-q4_0"  # of ../families: rounding activations to int8 would change the choice of experts
 DEVICES = "gfx1100", "gfx90a"
 
 
@@ -21,7 +22,9 @@ def main():
     runs = [["conformance", os.path.join(shared, "conformance"), "--only", cases, "--device", device, *mode]
             for device in DEVICES for mode in ([], ["--decode"])]
     if len(sys.argv) <= 3:
-        runs += [["embeddings", os.path.join(shared, "families", "embeddings"), "--device", device] for device in DEVICES]
+        families = os.path.join(shared, "families")
+        runs += [["embeddings", os.path.join(families, "embeddings"), "--device", device] for device in DEVICES]
+        runs += [["conformance", families, "--only", ROUTED, "--device", device, "--decode"] for device in DEVICES]
     judge = os.path.join(shared, "judge.py")
     try:
         import numpy  # the judge needs it

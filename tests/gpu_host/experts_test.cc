@@ -222,6 +222,7 @@ struct SlotsCase {
   bool shared;
   int wave;
   const char* tile = nullptr;  ///< the tile layout, if matrix instructions are used
+  int terms = 1;               ///< of rows of x
 };
 constexpr int kExperts = 5;
 
@@ -252,6 +253,7 @@ WaveText text_of(const SlotsCase& c) {
       .number("kTokensTotal", static_cast<std::int64_t>(kTokens) * c.slots)
       .number("kSlots", c.slots)
       .number("kColumns", c.columns)
+      .number("kXTerms", c.terms)
       .flag("kSharedX", c.shared);
   if (tiles) {
     constexpr int kWaveTiles = 1, kWavesDown = 2, kTileTokens = 16;
@@ -279,16 +281,16 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
   const std::size_t k = static_cast<std::size_t>(c.k),
                     rows = kTokens * static_cast<std::size_t>(c.shared ? 1 : c.slots);
   auto x = random_floats(rows * k);
-  Buffer<std::byte> activations(rows * (is_float(c.type) ? 4 * k : q8_row_bytes(k)));
+  Buffer<std::byte> activations(rows * (is_float(c.type) ? 4 * k : c.terms * q8_row_bytes(k)));
   if (is_float(c.type)) {
     std::memcpy(activations.data(), x.data(), x.size() * sizeof(float));
   } else {
-    const auto quantised = quantise_rows(x, k);
+    const auto quantised = quantise_rows(x, k, c.terms);
     std::copy(quantised.begin(), quantised.end(), activations.data());
-    x = values_of_rows(activations.data(), rows, k);
+    x = values_of_rows(activations.data(), rows, k, c.terms);
   }
   if (c.tile != nullptr) {
-    const auto rounded = c.type == DType::kF16 ? DType::kF16 : DType::kBF16;
+    const auto rounded = c.type == DType::kF16 || c.terms == 2 ? DType::kF16 : DType::kBF16;
     round_to(rounded, weight.values);
     round_to(rounded, x);
   }
@@ -337,10 +339,11 @@ TEST_CASE("experts are chosen as on the CPU") {
 
 TEST_CASE("slots are multiplied by their experts' rows") {
   constexpr DType kTypes[] = {DType::kQ8_0, DType::kF16, DType::kQ4_K, DType::kQ6_K};
-  const Choice<5> sizes{std::size(kTypes), 2, 2, 2, std::size(kWaves)};
+  const Choice<6> sizes{std::size(kTypes), 2, 2, 2, std::size(kWaves), 2};
   std::vector<SlotsCase> cases;
-  for (const auto& at : cases_of(sizes, [](const Choice<5>&) { return true; }))
-    cases.push_back({kTypes[at[0]], at[1] == 0 ? 16 : 40, 256, at[2] + 1, at[3] == 1, kWaves[at[4]]});
+  for (const auto& at : cases_of(sizes, [&](const Choice<6>& one) { return one[5] == 0 || !is_float(kTypes[one[0]]); }))
+    cases.push_back({kTypes[at[0]], at[1] == 0 ? 16 : 40, 256, static_cast<int>(at[2]) + 1, at[3] == 1, kWaves[at[4]],
+                     nullptr, static_cast<int>(at[5]) + 1});
   check_cases(cases, [](const SlotsCase& c) { return text_of(c); }, check_slots);
 }
 
@@ -355,13 +358,15 @@ TEST_CASE("matrix instructions multiply the slots of each expert together") {
                                            {"MmaF16Tile", "MmaBf16Tile", 32}};
   constexpr DType kTypes[] = {DType::kQ8_0, DType::kF16, DType::kQ4_K};
   constexpr int kSlotsOf[] = {1, 2, 6};
-  const Choice<5> sizes{std::size(kTypes), 2, std::size(kSlotsOf), 2, std::size(kInstructions)};
+  const Choice<6> sizes{std::size(kTypes), 2, std::size(kSlotsOf), 2, std::size(kInstructions), 2};
   std::vector<SlotsCase> cases;
-  for (const auto& at : cases_of(sizes, [](const Choice<5>&) { return true; })) {
+  for (const auto& at :
+       cases_of(sizes, [&](const Choice<6>& one) { return one[5] == 0 || !is_float(kTypes[one[0]]); })) {
     const auto type = kTypes[at[0]];
+    const int terms = static_cast<int>(at[5]) + 1;
     const auto& by = kInstructions[at[4]];
     cases.push_back({type, at[1] == 0 ? 16 : 80, 256, kSlotsOf[at[2]], at[3] == 1, by.wave,
-                     type == DType::kF16 ? by.half : by.bf16});
+                     type == DType::kF16 || terms == 2 ? by.half : by.bf16, terms});
   }
   check_cases(cases, [](const SlotsCase& c) { return text_of(c); }, check_slots);
 }

@@ -1,6 +1,7 @@
 // Shared code of the single-kernel tests (kernel_bench.h): compiling kernels, weights in planes layout, references.
 #include "tests/gpu_host/kernel_bench.h"
 
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <system_error>
 
@@ -104,37 +106,57 @@ std::size_t q8_row_bytes(std::size_t k) {
   return (k + k / 4 + 63) / 64 * 64;
 }
 
-std::vector<std::byte> quantise_rows(const std::vector<float>& x, std::size_t k) {
-  const std::size_t rows = x.size() / k;
-  std::vector<std::byte> out(rows * q8_row_bytes(k), std::byte{0xff});
-  for (std::size_t block = 0; block < x.size() / 16; ++block) {
-    const float* from = x.data() + block * 16;
-    float amax = 0;
-    for (int i = 0; i < 16; ++i) amax = std::max(amax, std::fabs(from[i]));
-    const std::uint32_t up = (quant::bits_of_f32(amax * (1.0F / 127.0F)) + 0xffff) >> 16;
-    const float scale = quant::f32_of_bits(up << 16);
-    std::byte* row = out.data() + block * 16 / k * q8_row_bytes(k);
-    const std::size_t column = block * 16 % k;
+bool is_written(std::size_t byte, std::size_t k) {
+  return byte % q8_row_bytes(k) < k + k / 4;
+}
+
+std::vector<std::byte> quantise_rows(const std::vector<float>& x, std::size_t k, int terms) {
+  const std::size_t rows = x.size() / k, term_bytes = q8_row_bytes(k);
+  const float most = terms == 1 ? 127.0F : 32639.0F;
+  std::vector<std::byte> out(rows * term_bytes * static_cast<std::size_t>(terms), std::byte{0xff});
+  const auto store = [&](std::byte* row, std::size_t column, std::span<const int, 16> quants, std::uint32_t bf16_bits) {
     int sum = 0;
-    for (int i = 0; i < 16; ++i) {
-      const int quant = scale > 1e-30F ? static_cast<int>(std::nearbyint(from[i] * (1.0F / scale))) : 0;
-      row[column + i] = static_cast<std::byte>(std::clamp(quant, -127, 127));
-      sum += std::clamp(quant, -127, 127);
+    for (std::size_t i = 0; i < 16; ++i) {
+      row[column + i] = static_cast<std::byte>(quants[i]);
+      sum += quants[i];
     }
-    const std::uint32_t meta = (scale > 1e-30F ? up : 0U) | static_cast<std::uint32_t>(sum) << 16;
+    const std::uint32_t meta = bf16_bits | static_cast<std::uint32_t>(sum) << 16;
     std::memcpy(row + k + column / 16 * 4, &meta, 4);
+  };
+  for (std::size_t block = 0; block < x.size() / 16; ++block) {
+    std::array<float, 16> from{};
+    float amax = 0;
+    for (std::size_t i = 0; i < 16; ++i) {
+      from[i] = terms == 1 ? x[block * 16 + i] : std::clamp(x[block * 16 + i], -16 * 65504.0F, 16 * 65504.0F);
+      amax = std::max(amax, std::fabs(from[i]));
+    }
+    const std::uint32_t up = (quant::bits_of_f32(amax * (1.0F / most)) + 0xffff) >> 16;
+    const float scale = quant::f32_of_bits(up << 16);
+    std::byte* row = out.data() + block * 16 / k * term_bytes * static_cast<std::size_t>(terms);
+    const std::size_t column = block * 16 % k;
+    std::array<int, 16> quants{}, upper{}, lower{};
+    for (std::size_t i = 0; i < 16; ++i) {
+      const float quant = scale > 1e-30F ? std::nearbyint(from[i] * (1.0F / scale)) : 0;
+      quants[i] = static_cast<int>(std::clamp(quant, -most, most));
+      upper[i] = (quants[i] + 128) >> 8;
+      lower[i] = quants[i] - 256 * upper[i];
+    }
+    const std::uint32_t bits = scale > 1e-30F ? up : 0U;
+    store(row, column, terms == 1 ? quants : upper, terms == 1 || bits == 0 ? bits : bits + 0x400);
+    if (terms == 2) store(row + term_bytes, column, lower, bits);
   }
   return out;
 }
 
-std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std::size_t k) {
+std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std::size_t k, int terms) {
   std::vector<float> out(count * k);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::byte* row = rows + i / k * q8_row_bytes(k);
-    std::uint32_t meta = 0;
-    std::memcpy(&meta, row + k + i % k / 16 * 4, 4);
-    out[i] = quant::f32_of_bits(meta << 16) * static_cast<float>(static_cast<std::int8_t>(row[i % k]));
-  }
+  for (std::size_t i = 0; i < out.size(); ++i)
+    for (std::size_t term = 0; term < static_cast<std::size_t>(terms); ++term) {
+      const std::byte* row = rows + (i / k * static_cast<std::size_t>(terms) + term) * q8_row_bytes(k);
+      std::uint32_t meta = 0;
+      std::memcpy(&meta, row + k + i % k / 16 * 4, 4);
+      out[i] += quant::f32_of_bits(meta << 16) * static_cast<float>(static_cast<std::int8_t>(row[i % k]));
+    }
   return out;
 }
 

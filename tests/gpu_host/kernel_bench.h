@@ -79,12 +79,14 @@ struct PlanesWeight {
   PlanesWeight(DType type, std::size_t rows, std::size_t k, float deviation = 1);
 };
 
-/// Bytes of a row of quantised activations (kernels/gpu/activations.h).
+/// Bytes of a row of quantised activations, or of one of its terms (kernels/gpu/activations.h).
 std::size_t q8_row_bytes(std::size_t k);
-/// Quantises rows by the definition. x: [rows][k]; k a multiple of 32.
-std::vector<std::byte> quantise_rows(const std::vector<float>& x, std::size_t k);
+/// Quantises rows by the definition. x: [rows][k]; k a multiple of 32. Rows have one or two terms.
+std::vector<std::byte> quantise_rows(const std::vector<float>& x, std::size_t k, int terms = 1);
 /// The f32 values of quantised rows.
-std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std::size_t k);
+std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std::size_t k, int terms = 1);
+/// False for the bytes behind the sums of a term of quantised rows, which are not written.
+bool is_written(std::size_t byte, std::size_t k);
 
 /// Rounds to F16 or BF16; does nothing for any other type.
 void round_to(DType type, std::vector<float>& values);

@@ -19,6 +19,7 @@ struct MatmulProblem {
   int total, real;  ///< rows in memory, and rows that hold real tokens
   MatmulKind kind;
   DType rounded = DType::kF32;  ///< rounding of weights and activations: F16, BF16 or none
+  int terms = 1;                ///< of quantised rows, those that are read and those that are written
   /// Columns of the result.
   [[nodiscard]] int results() const { return kind == MatmulKind::kGlu ? n / 2 : n; }
   [[nodiscard]] int parts() const { return kind == MatmulKind::kStore ? 0 : 5; }

@@ -20,7 +20,7 @@ struct Rows {
   int tile, total, real;
 };
 constexpr Rows kRows[] = {{1, 1, 1}, {2, 2, 2}, {7, 7, 5}, {16, 16, 16}, {16, 32, 17}, {16, 32, 16}};
-constexpr int kColumns[] = {1, 17, 96}, kDepths[] = {32, 96, 256, 2080, 2304};
+constexpr int kColumns[] = {1, 17, 96}, kDepths[] = {32, 96, 256, 2080, 2304}, kTerms[] = {1, 2};
 
 struct MatmulCase {
   DType type;
@@ -28,8 +28,8 @@ struct MatmulCase {
   Rows rows;
   Cut cut;
   MatmulKind kind;
-  int wave;
-  [[nodiscard]] MatmulProblem problem() const { return {type, n, k, rows.total, rows.real, kind}; }
+  int wave, terms;
+  [[nodiscard]] MatmulProblem problem() const { return {type, n, k, rows.total, rows.real, kind, DType::kF32, terms}; }
   [[nodiscard]] int block_rows() const {
     const int lanes = cut.lanes == 0 ? wave : cut.lanes;
     return cut.waves / cut.waves_per_row * (wave / lanes) * cut.rows_per_team;
@@ -45,6 +45,7 @@ WaveText text_of(const MatmulCase& c) {
       .use("Epilogue", "gpu::Epilogue")
       .number("kTokens", c.rows.tile)
       .number("kTokensTotal", c.rows.total)
+      .number("kXTerms", c.terms)
       .number("kWaves", c.cut.waves)
       .number("kLanesPerRow", c.cut.lanes == 0 ? c.wave : c.cut.lanes)
       .number("kWavesPerRow", c.cut.waves_per_row)
@@ -59,16 +60,17 @@ WaveText text_of(const MatmulCase& c) {
 }  // namespace
 
 TEST_CASE("GEMV gives the products for all types, shapes and splits") {
-  const Choice<7> sizes{std::size(kWeightTypes), std::size(kColumns),     std::size(kDepths), std::size(kRows),
-                        std::size(kCuts),        std::size(kMatmulKinds), std::size(kWaves)};
-  const auto case_of = [](const Choice<7>& at) {
+  const Choice<8> sizes{std::size(kWeightTypes), std::size(kColumns),     std::size(kDepths), std::size(kRows),
+                        std::size(kCuts),        std::size(kMatmulKinds), std::size(kWaves),  std::size(kTerms)};
+  const auto case_of = [](const Choice<8>& at) {
     return MatmulCase{kWeightTypes[at[0]], kColumns[at[1]],     kDepths[at[2]], kRows[at[3]],
-                      kCuts[at[4]],        kMatmulKinds[at[5]], kWaves[at[6]]};
+                      kCuts[at[4]],        kMatmulKinds[at[5]], kWaves[at[6]],  kTerms[at[7]]};
   };
   std::vector<MatmulCase> cases;
-  for (const auto& choice : cases_of(sizes, [&](const Choice<7>& at) {
+  for (const auto& choice : cases_of(sizes, [&](const Choice<8>& at) {
          const auto c = case_of(at);
-         return has_rows_of(c.type, c.k) && (c.kind != MatmulKind::kGlu || (c.n % 32 == 0 && c.block_rows() % 32 == 0));
+         return has_rows_of(c.type, c.k) && (c.terms == 1 || !is_float(c.type)) &&
+                (c.kind != MatmulKind::kGlu || (c.n % 32 == 0 && c.block_rows() % 32 == 0));
        }))
     cases.push_back(case_of(choice));
   check_cases(cases, text_of, [](const MatmulCase& c, const Kernel& kernel) {

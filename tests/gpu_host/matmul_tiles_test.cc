@@ -26,7 +26,7 @@ struct Tokens {
   int total, real;
 };
 constexpr Tokens kTokens[] = {{32, 32}, {48, 33}, {16, 1}, {128, 65}, {112, 112}};
-constexpr int kColumns[] = {1, 17, 96, 160}, kDepths[] = {32, 96, 256, 2304};
+constexpr int kColumns[] = {1, 17, 96, 160}, kDepths[] = {32, 96, 256, 2304}, kTerms[] = {1, 2};
 constexpr DType kTypes[] = {
     DType::kQ8_0,    DType::kQ4_0,  DType::kQ4_1,  DType::kQ4_K,  DType::kQ5_K,    DType::kQ6_K,   DType::kQ2_K,
     DType::kQ3_K,    DType::kQ5_0,  DType::kQ5_1,  DType::kTQ2_0, DType::kIQ4_NL,  DType::kIQ4_XS, DType::kMXFP4,
@@ -40,8 +40,11 @@ struct TilesCase {
   Cut cut;
   MatmulKind kind;
   Instruction instruction;
-  [[nodiscard]] DType rounded() const { return type == DType::kF16 ? DType::kF16 : DType::kBF16; }
-  [[nodiscard]] MatmulProblem problem() const { return {type, n, k, tokens.total, tokens.real, kind, rounded()}; }
+  int terms;
+  [[nodiscard]] DType rounded() const { return type == DType::kF16 || terms == 2 ? DType::kF16 : DType::kBF16; }
+  [[nodiscard]] MatmulProblem problem() const {
+    return {type, n, k, tokens.total, tokens.real, kind, rounded(), terms};
+  }
   [[nodiscard]] std::string tile() const {
     std::string name(instruction.name);
     return name.replace(name.find('%'), 1, rounded() == DType::kF16 ? "F16" : "Bf16");
@@ -57,6 +60,7 @@ WaveText text_of(const TilesCase& c) {
       .use("Epilogue", "gpu::Epilogue")
       .use("Tile", c.tile())
       .number("kTokensTotal", c.tokens.total)
+      .number("kXTerms", c.terms)
       .number("kWavesDown", c.cut.waves_down)
       .number("kWavesAcross", c.cut.waves_across)
       .number("kTilesDown", c.cut.tiles_down)
@@ -71,16 +75,17 @@ WaveText text_of(const TilesCase& c) {
 }  // namespace
 
 TEST_CASE("matmul by matrix instructions gives the products for all types, shapes and tiles") {
-  const Choice<7> sizes{std::size(kTypes), std::size(kColumns),     std::size(kDepths),      std::size(kTokens),
-                        std::size(kCuts),  std::size(kMatmulKinds), std::size(kInstructions)};
-  const auto case_of = [](const Choice<7>& at) {
-    return TilesCase{kTypes[at[0]], kColumns[at[1]],     kDepths[at[2]],      kTokens[at[3]],
-                     kCuts[at[4]],  kMatmulKinds[at[5]], kInstructions[at[6]]};
+  const Choice<8> sizes{std::size(kTypes), std::size(kColumns),     std::size(kDepths),       std::size(kTokens),
+                        std::size(kCuts),  std::size(kMatmulKinds), std::size(kInstructions), std::size(kTerms)};
+  const auto case_of = [](const Choice<8>& at) {
+    return TilesCase{kTypes[at[0]], kColumns[at[1]],     kDepths[at[2]],       kTokens[at[3]],
+                     kCuts[at[4]],  kMatmulKinds[at[5]], kInstructions[at[6]], kTerms[at[7]]};
   };
   std::vector<TilesCase> cases;
-  for (const auto& choice : cases_of(sizes, [&](const Choice<7>& at) {
+  for (const auto& choice : cases_of(sizes, [&](const Choice<8>& at) {
          const auto c = case_of(at);
-         return has_rows_of(c.type, c.k) && (c.kind != MatmulKind::kGlu || c.n % 32 == 0);
+         return has_rows_of(c.type, c.k) && (c.terms == 1 || !is_float(c.type)) &&
+                (c.kind != MatmulKind::kGlu || c.n % 32 == 0);
        }))
     cases.push_back(case_of(choice));
   check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {

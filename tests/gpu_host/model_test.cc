@@ -401,6 +401,34 @@ TEST_CASE("gpu model: latent and sparse attention, ALiBi, functions of whole row
   check_family("gemma3n", kWave32, 1e-7);
 }
 
+TEST_CASE("gpu model: encoders: ALiBi to both sides, norms of whole rows of q and k") {
+  for (const auto& [name, target] : {std::pair("jina_bert", kWave32), std::pair("jina_bert_code", kWave64)}) {
+    CAPTURE(name, target.name);
+    const auto& family = family_model(name);
+    const TinyModel model(FileImage{family_gguf(family)});
+    HostGpu gpu(model, target, 1, kByRows);
+    const auto rows = kept_rows(hidden_rows_of(*gpu, family_tokens()));
+    CHECK(nmse(rows, family_logits(family)) < bound_of(DType::kF32));
+  }
+}
+
+TEST_CASE("gpu model: a factor for each expert's gate, up and down") {
+  for (const auto& target : {kWave32, kWave64}) check_family("qwen3moe_scaled", target);
+}
+
+// The last layer's FFN and the head have activations of 8 bits; all matmuls before a router have 16.
+TEST_CASE("gpu model: quantised weights do not change the choice of experts") {
+  const TinyModel model({.dtype = DType::kQ4_0, .experts = 5, .experts_used = 2});
+  const auto ids = random_ids(37, model.file().vocab, 7);
+  const auto expected = model.reference(model.portable().graph, ids, false);
+  for (const auto& target : {kWave32, kWave64})
+    for (const char* tune : {kByRows, kByTiles}) {
+      CAPTURE(target.name, tune);
+      HostGpu gpu(model, target, 1, tune);
+      CHECK(nmse(run_alone(*gpu, ids, 64, {5, 2}), expected) < 2e-4);
+    }
+}
+
 TEST_CASE("gpu model: one tensor per expert, as in old files, gives the same bits as one tensor for all") {
   for (const auto dtype : {DType::kF32, DType::kQ4_1}) {
     TinyShape shape{.dtype = dtype, .experts = 5, .experts_used = 2};

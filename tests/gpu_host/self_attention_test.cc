@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "ir/attrs.h"
 #include "tests/gpu_host/kernel_bench.h"
 #include "tests/support/kernel_macros.h"
 
@@ -16,6 +17,7 @@ constexpr int kTotal = 160, kReal = 150, kGap = 3;  ///< tokens that memory has,
 
 struct SelfCase {
   int heads, kv_heads, dim, reach, lanes, keys;
+  float alibi = 0;
 };
 
 /// The sequence of each token: runs of 1, 2, 70, 5 and then all other tokens.
@@ -37,6 +39,7 @@ WaveText text_of(const SelfCase& c, int wave) {
       .number("kKvHeads", c.kv_heads)
       .number("kHeadDim", c.dim)
       .number("kReach", c.reach)
+      .real("kAlibi", c.alibi)
       .real("kScale", std::numbers::log2e_v<float> / std::sqrt(static_cast<float>(c.dim)))
       .number("kLanes", c.lanes)
       .number("kKeys", c.keys)
@@ -58,7 +61,8 @@ double expected_at(const SelfCase& c, const std::vector<float>& q, const std::ve
     if (of[j] != of[t] || (c.reach >= 0 && std::abs(j - t) > c.reach)) continue;
     double dot = 0;
     for (int i = 0; i < c.dim; ++i) dot += double{q[t * q_row + h * c.dim + i]} * k[j * k_row + kv * c.dim + i];
-    const double weight = std::exp(dot / std::sqrt(c.dim));
+    const double slope = c.alibi > 0 ? ir::alibi_slope(c.alibi, c.heads, h) : 0;
+    const double weight = std::exp(dot / std::sqrt(c.dim) - slope * std::abs(j - t));
     total += weight;
     sum += weight * v[(j * c.kv_heads + kv) * c.dim + n];
   }
@@ -99,7 +103,10 @@ void check(const SelfCase& c, int wave) {
 
 TEST_CASE("self-attention sees its own sequence on both sides, whole or within reach") {
   for (const int wave : kWaves)
-    for (const SelfCase& c :
-         {SelfCase{2, 2, 32, -1, 1, 16}, {3, 1, 20, 4, 2, 8}, {2, 1, 64, 0, 2, 32}, {1, 1, 136, 40, 8, 8}})
+    for (const SelfCase& c : {SelfCase{2, 2, 32, -1, 1, 16},
+                              {3, 1, 20, 4, 2, 8},
+                              {2, 1, 64, 0, 2, 32},
+                              {1, 1, 136, 40, 8, 8},
+                              {3, 3, 32, -1, 1, 16, 8}})
       check(c, wave);
 }

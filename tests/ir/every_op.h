@@ -79,7 +79,8 @@ inline Graph every_op() {
                                          .experts_per_adjugate = 2},
                                         b.weight("choice", DType::kF32, {8}), b.weight("factors", DType::kF32, {8}));
   const Value hidden = b.expert_matmul(x, b.slice_rows(b.weight("experts", DType::kQ4_0, {4, 48, 32}), 16, 32), chosen);
-  x = b.expert_sum(b.expert_add(hidden, b.weight("biases", DType::kF32, {4, 32, 1}), chosen), shares);
+  const Value scaled = b.expert_scale(hidden, b.weight("expert_factors", DType::kF32, {4}), chosen);
+  x = b.expert_sum(b.expert_add(scaled, b.weight("biases", DType::kF32, {4, 32, 1}), chosen), shares);
   const Builder::Piece pieces[] = {{x, 2, 8, 4}, {{}, 0, 0, 1}, {hidden, 40, 0, 27}};
   const Value arranged = b.arrange(3, pieces, true);
   const Value batched = b.batched_matmul(arranged, b.weight("batches", DType::kQ8_0, {3, 8, 32}));
@@ -102,8 +103,9 @@ inline Graph every_op() {
   const auto rwkv = b.rwkv7({of_rwkv[0], of_rwkv[1], of_rwkv[2], of_rwkv[3], of_rwkv[4], of_rwkv[5]}, state_of(4, 16),
                             {.heads = 1, .head_dim = 4});
   const auto of_self = b.split(x, {12, 6, 6});
-  const Value seen = b.self_attention(of_self[0], of_self[1], of_self[2],
-                                      {.heads = 2, .kv_heads = 1, .head_dim = 6, .scale = 0.5f, .window = 4});
+  const Value seen =
+      b.self_attention(of_self[0], of_self[1], of_self[2],
+                       {.heads = 2, .kv_heads = 1, .head_dim = 6, .scale = 0.5f, .window = 4, .alibi = 8});
   const Builder::Piece of_all[] = {{delta.y, 0, 0, 6}, {scan.y, 0, 0, 8}, {rwkv.y, 0, 0, 4}, {seen, 0, 0, 6}};
   x = b.gather_rows(b.scale(b.arrange(1, of_all), 0.125f), b.input(InputKind::kRows));
   graph.add_output("hidden \"state\"", x);

@@ -40,12 +40,13 @@ TEST_CASE("experts, by hand") {
       {2 * 4 / 7.0F, 3 * 3 / 7.0F, 0.5F * top / (top + low), 10 * low / (top + low)});
 
   // Token 0 is routed to experts 1 and 2, token 1 to experts 3 and 0; weights [4 experts, 1, 2].
-  const auto sum = [&](bool each_its_own, bool biased) {
+  const auto sum = [&](bool each_its_own, bool biased, bool scaled = false) {
     return run([&](Builder& b) {
       const auto [chosen, share] = b.route(logits(b), {.used = 2});
       const Value weight = b.constant({1, 0, 0, 1, 1, 1, 2, 2}, {4, 1, 2});
       const Value x = each_its_own ? b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2}) : b.constant({1, 2, 3, 4}, {2, 2});
       Value y = b.expert_matmul(x, weight, chosen);
+      if (scaled) y = b.expert_scale(y, b.constant({1, 10, 100, 1000}, {4}), chosen);
       if (biased) y = b.expert_add(y, b.constant({10, 20, 30, 40}, {4, 1, 1}), chosen);
       return b.expert_sum(y, share);
     });
@@ -53,6 +54,7 @@ TEST_CASE("experts, by hand") {
   check_near(sum(false, false), {0.4F * 2 + 0.3F * 3, top * 14 + low * 3}, 1e-5);
   check_near(sum(true, false), {0.4F * 2 + 0.3F * 7, top * 22 + low * 7}, 1e-5);
   check_near(sum(false, true), {0.4F * 22 + 0.3F * 33, top * 54 + low * 13}, 1e-5);
+  check_near(sum(false, false, true), {0.4F * 20 + 0.3F * 300, top * 14000 + low * 3}, 1e-3);
   const auto scaled = run([&](Builder& b) {
     const Value x = b.constant({1, 2, 3, 4}, {2, 2, 1});
     return Value{b.graph().add(Op::kInvRmsScale, {x, b.constant({4, 16}, {2, 1})}, NormAttrs{0, 4}), 0};

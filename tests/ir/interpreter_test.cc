@@ -213,6 +213,22 @@ TEST_CASE("q8a_16: 16 values share a scale of amax/127 that is rounded up to BF1
   CHECK((rounded[16] == 126 * scale && rounded[17] == 63 * scale));
 }
 
+TEST_CASE("q16a_16: 16 values share a scale of amax/32639 that is rounded up to BF16, and are clamped") {
+  Floats x(32, 0);
+  x[0] = 32640;
+  x[1] = 0.4f;
+  x[2] = -1.6f;
+  x[16] = 0x1p30f;
+  const auto rounded = run(
+      [&](Builder& b) {
+        return Value{b.graph().add(Op::kQuantize, {b.constant(x, {1, 32})}, QuantizeAttrs{DType::kQ16A_16}), 0};
+      },
+      true);
+  const float scale = 0x1.02p0f;  // 32640/32639 is above 1, and BF16 has 7 fraction bits
+  CHECK((rounded[0] == 32387 * scale && rounded[1] == 0 && rounded[2] == -2 * scale));
+  CHECK(rounded[16] == Approx(16.0 * 65504).epsilon(1e-5));
+}
+
 TEST_CASE("RoPE frequencies: default, by factors, linear, YaRN") {
   const auto freqs = [](const RopeFreqsAttrs& attrs, Floats factors = {}) {
     return run([&](Builder& b) {

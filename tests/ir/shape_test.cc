@@ -94,6 +94,8 @@ TEST_CASE("shapes of experts' ops") {
   const TensorType slots = f32({T, 2, 40});
   CHECK(infer(Op::kExpertAdd, {}, {slots, f32({8, 40, 1}), chosen}) == "f32[T,2,40]");
   CHECK_THAT(infer(Op::kExpertAdd, {}, {slots, f32({8, 40}), chosen}), Catch::Contains("f32 [E,40,1]"));
+  CHECK(infer(Op::kExpertScale, {}, {slots, f32({8}), chosen}) == "f32[T,2,40]");
+  CHECK_THAT(infer(Op::kExpertScale, {}, {slots, f32({8, 1}), chosen}), Catch::Contains("f32 [E] of constant E"));
   CHECK(infer(Op::kExpertSum, {}, {slots, f32({T, 2})}) == "f32[T,40]");
   CHECK_THAT(infer(Op::kExpertSum, {}, {slots, f32({T, 3})}), Catch::Contains("must be f32[T,2]"));
   CHECK(infer(Op::kInvRmsScale, NormAttrs{1e-5F, 32}, {slots, f32({T, 2})}) == "f32[T,2,40]");
@@ -274,7 +276,9 @@ TEST_CASE("shapes of matmuls and their weights") {
   CHECK_THAT(infer(Op::kQuantize, QuantizeAttrs{}, {f32({T, 48})}), Catch::Contains("multiple of 32"));
   CHECK(infer(Op::kQuantize, QuantizeAttrs{DType::kQ8A_16}, {f32({T, 48})}) == "q8a_16[T,48]");
   CHECK_THAT(infer(Op::kQuantize, QuantizeAttrs{DType::kQ8A_16}, {f32({T, 40})}), Catch::Contains("multiple of 16"));
-  CHECK_THAT(infer(Op::kQuantize, QuantizeAttrs{DType::kI8}, {f32({T, 64})}), Catch::Contains("q8a_32 or q8a_16"));
+  CHECK(infer(Op::kQuantize, QuantizeAttrs{DType::kQ16A_16}, {f32({T, 48})}) == "q16a_16[T,48]");
+  CHECK_THAT(infer(Op::kQuantize, QuantizeAttrs{DType::kI8}, {f32({T, 64})}),
+             Catch::Contains("q8a_32, q8a_16 or q16a_16"));
   CHECK(infer(Op::kMatmul, {}, {{DType::kQ8A_16, {T, 64}}, {DType::kF16, {10, 64}}}) == "f32[T,10]");
   CHECK_THAT(infer(Op::kQuantize, QuantizeAttrs{}, {q8a({T, 64})}), Catch::Contains("quantize: operand 0"));
 

@@ -8,8 +8,9 @@ namespace forge::passes::test {
 using ir::NodeId;
 using ir::Op;
 
-DType FakeTarget::activation_type(DType weight, std::int64_t k) const {
-  return quantises && dtype_info(weight).block_elems > 1 && k % 32 == 0 ? activation : DType::kF32;
+DType FakeTarget::activation_type(DType weight, std::int64_t k, bool before_choice) const {
+  if (!quantises || dtype_info(weight).block_elems == 1 || k % 32 != 0) return DType::kF32;
+  return before_choice ? choosing.value_or(activation) : activation;
 }
 
 /// Rules of a group: one node that produces rows, in first place (or up to `matmuls` matmuls); attention only with a

@@ -14,13 +14,14 @@ struct FakeTarget final : Target {
   std::int64_t interleave = 32;    ///< rows of gate and up alternate in groups of this size; 0: not merged
   std::int64_t scratch_bytes = 0;  ///< scratch of attention per token, bytes
   DType activation =
-      DType::kQ8A_32;       ///< activation type for quantised weights; an unsupported one simulates a bug in the target
-  std::size_t matmuls = 1;  ///< number of matmuls that one group may hold
-  std::set<ir::Op> alone;   ///< ops that are never fused
-  std::set<ir::Op> unsupported;  ///< ops without a kernel
+      DType::kQ8A_32;  ///< activation type for quantised weights; an unsupported one simulates a bug in the target
+  std::optional<DType> choosing;  ///< the same where a choice depends on the product; none: no different
+  std::size_t matmuls = 1;        ///< number of matmuls that one group may hold
+  std::set<ir::Op> alone;         ///< ops that are never fused
+  std::set<ir::Op> unsupported;   ///< ops without a kernel
 
   [[nodiscard]] std::string_view name() const override { return "fake"; }
-  [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
+  [[nodiscard]] DType activation_type(DType weight, std::int64_t k, bool before_choice) const override;
   [[nodiscard]] bool splits_rms_norm() const override { return splits; }
   [[nodiscard]] std::int64_t glu_interleave(DType, std::int64_t n) const override {
     return interleave > 0 && n % interleave == 0 ? interleave : 0;

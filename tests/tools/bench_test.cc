@@ -316,7 +316,7 @@ TEST_CASE("an unknown synthetic model is refused with the list of known ones") {
   const auto line = [](const char* text) { return usage_error([&] { (void)session::SyntheticModel::parse(text); }); };
   CHECK(line("1b").find("shapes are smollm2, 1b, 8b, tiny; types are f32, f16,") != std::string::npos);
   CHECK(line("2b:q4_0").find("shapes are") != std::string::npos);
-  for (const auto* type : {"1b:", "1b:q9", "1b:i32", "1b:q8a_32", "1b:q8a_16", "1b:state", "1b:q4_0:"})
+  for (const auto* type : {"1b:", "1b:q9", "1b:i32", "1b:q8a_32", "1b:q8a_16", "1b:q16a_16", "1b:state", "1b:q4_0:"})
     CHECK(line(type).find("types are") != std::string::npos);
 }
 

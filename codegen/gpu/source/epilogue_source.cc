@@ -30,7 +30,7 @@ bool is_combine(TileOpKind kind) {
 /// neighbouring lanes are in another section.
 bool is_lane_local(TileOpKind kind) {
   return kind == TileOpKind::kInvRms || kind == TileOpKind::kUnary || kind == TileOpKind::kBinary ||
-         kind == TileOpKind::kAddExpertVector || kind == TileOpKind::kStore;
+         kind == TileOpKind::kAddExpertVector || kind == TileOpKind::kScaleExpert || kind == TileOpKind::kStore;
 }
 /// True if the section may begin and end at any column of a block.
 bool is_lane_local(const DraftSection& section) {
@@ -277,6 +277,13 @@ class Generator {
         line(place, fmt::format("v += {};", other));
         break;
       }
+      case TileOpKind::kScaleExpert: {
+        const auto experts = value_pointer("const i32*", graph_.operand(op.node, 2));
+        const auto factor =
+            operand(place, fmt::format("{} + gpu::load({} + t)", value_pointer("const float*", op.operand), experts));
+        line(place, fmt::format("v *= {};", factor));
+        break;
+      }
       default:
         generate_sink(op, place, col);
     }
@@ -298,10 +305,11 @@ class Generator {
              fmt::format("store_squares({}, v, real);", row_element("float*", op.operand, col + " / kQuantBlock")));
         break;
       case TileOpKind::kQuantize: {
-        const auto cols = graph_.type(op.operand).cols();
+        const auto& type = graph_.type(op.operand);
         line(place,
-             fmt::format("quantise_block<{0}>({1} + static_cast<u64>(t) * Q8Rows<{0}>::kRowBytes, {2}, v, real);", cols,
-                         value_pointer("u8*", op.operand), col));
+             fmt::format("quantise_block<{0}, {1}>({2} + static_cast<u64>(t) * {1} * Q8Rows<{0}>::kRowBytes, {3}, v, "
+                         "real);",
+                         type.cols(), activation_terms(type.dtype), value_pointer("u8*", op.operand), col));
         break;
       }
       case TileOpKind::kStoreK:

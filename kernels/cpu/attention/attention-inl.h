@@ -106,7 +106,7 @@ void attention_chunk_of(const AttentionParams& params, const AttentionQuery& que
     rows.q[r] = query.q + t * query.token_stride + g * query.head_stride;
     rows.partial[r] = partial;
     rows.slope[r] = query.slopes ? query.slopes[g] : 0;
-    rows.at[r] = static_cast<float>(query.positions[t]) - static_cast<float>(start);
+    rows.at[r] = static_cast<float>((query.places ? query.places : query.positions)[t]) - static_cast<float>(start);
     if (++count == kAttentionRows) compute();
   }
   compute();

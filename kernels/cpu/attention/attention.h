@@ -47,6 +47,8 @@ struct AttentionQuery {
   const float* sinks = nullptr;  ///< [group] or nullptr: a score that is added to l but has no V
   /// ALiBi (arXiv 2108.12409): [group] or nullptr; slope * distance is subtracted from a score, after the soft-cap.
   const float* slopes = nullptr;
+  /// [tokens]: the positions that ALiBi's distances, to both sides, are from; nullptr: `positions`.
+  const std::int32_t* places = nullptr;
   /// Sparse attention: nullptr, or a list of `selected_count` numbers a token, `selected_stride` apart, ascending and
   /// then -1. Number n stands for positions [n * selected_block, (n + 1) * selected_block); no others are seen.
   const std::int32_t* selected = nullptr;

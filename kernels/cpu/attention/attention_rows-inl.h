@@ -151,7 +151,7 @@ FORGE_INLINE void softmax_of_chunk(float softcap, float* scores, const Rows& row
   if (rows.slope[r] != 0) {
     constexpr float kLaneNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     for (std::size_t i = first; i < last; i += 16) {
-      const V distance = sub(M::set1(rows.at[r] - static_cast<float>(i)), M::load(kLaneNumbers));
+      const V distance = vabs(sub(M::set1(rows.at[r] - static_cast<float>(i)), M::load(kLaneNumbers)));
       M::store(sub(M::load(scores + i), mul(M::set1(rows.slope[r]), distance)), scores + i);
     }
   }

@@ -107,6 +107,10 @@ FORGE_DEVICE u32 bf16_pair(float low, float high) {
   const u32 a = __builtin_bit_cast(u32, low), b = __builtin_bit_cast(u32, high);
   return permute(b + 0x7fffu + (b >> 16 & 1u), a + 0x7fffu + (a >> 16 & 1u), 0x07060302u);
 }
+/// Rounds two floats to f16 and packs them, `low` in the low half.
+FORGE_DEVICE u32 f16_pair(float low, float high) {
+  return f16_of_f32(low) | static_cast<u32>(f16_of_f32(high)) << 16;
+}
 /// Looks up four codes at once: byte i of the result is table byte codes.byte[i], for codes below 16. Each half of the
 /// table is looked up by the low three bits of the codes, then bit 3 selects between the two results. NVIDIA has its
 /// own version, because its byte permutation takes one nibble per selected byte instead of one byte.
@@ -141,10 +145,6 @@ FORGE_DEVICE void keep_order() {
   keep_schedule();
 }
 
-/// Rounds two floats to f16 and packs them, `low` in the low half.
-FORGE_DEVICE u32 f16_pair(float low, float high) {
-  return f16_of_f32(low) | static_cast<u32>(f16_of_f32(high)) << 16;
-}
 FORGE_DEVICE float min_of(float a, float b) {
   return a < b ? a : b;
 }

@@ -1,10 +1,13 @@
-// bert, nomic-bert, modern-bert: encoders, whose tokens see each other in both directions. LayerNorm.
+// bert, jina-bert-v2, nomic-bert, modern-bert: encoders, whose tokens see each other in both directions. LayerNorm.
 //   bert         BERT, MiniLM, E5, BGE: norms after attention and FFN, learned positions, token types, biases,
 //                an ungated FFN with GELU
+//   jina-bert-v2 Jina Embeddings 2: the same norms, ALiBi instead of positions, token types, biases, a gated FFN with
+//                GELU, which may have gate and up in one tensor. Its models for code have LayerNorms of whole rows of q
+//                and k, and a second norm after attention, of x plus the result of the first
 //   nomic-bert   Nomic Embed 1 and 1.5: the same norms, RoPE in kHalves mode, fused q, k and v, a gated FFN with SiLU
 //   modern-bert  ModernBERT, Granite Embedding R2: norms before attention and FFN, RoPE in kHalves mode, fused q, k and
 //                v, a gated FFN with GELU, a window in all layers but every n-th
-// All tokens of a text have token type 0. Sources: arXiv 1810.04805, 2402.01613, 2412.13663.
+// All tokens of a text have token type 0. Sources: arXiv 1810.04805, 2310.19923, 2402.01613, 2412.13663.
 //
 // Rerankers (pooling_type rank: BGE, MiniLM cross-encoders) read a query and a document as one text. Their head makes a
 // score of the first token's row, here of every row: cls.output(tanh(cls(row))), either part of which may be missing.
@@ -19,6 +22,7 @@ namespace forge::loader {
 namespace {
 
 constexpr std::uint32_t kBertPoolingRank = 4;  // of gguf's constants (PoolingType)
+constexpr float kJinaAlibi = 8;                // the models' largest bias, which files do not have
 
 /// [R, width] -> scores [R, 1].
 ir::Value rank_head(DecoderBuilder& model, ir::Value rows) {
@@ -70,6 +74,14 @@ AlternatingAttention windows_of(DecoderBuilder& model, const AttentionSpec& spec
   return out;
 }
 
+/// The FFN is gated if the file has a gate, or an up matrix with both.
+ir::Value bert_ffn(DecoderBuilder& model, ir::Value x, std::int64_t layer) {
+  const bool fused = model.tensor(model.at(layer, "ffn_up.weight")).rows() == 2 * model.shape(layer).ffn_width;
+  if (!fused && !model.has(model.at(layer, "ffn_gate.weight")))
+    return model.ungated_ffn(x, layer, ir::Activation::kGelu);
+  return model.gated_ffn(x, layer, model.family() == "nomic-bert" ? ir::Activation::kSilu : ir::Activation::kGelu);
+}
+
 PortableModel build_modern_bert(DecoderBuilder& model) {
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.bidirectional = true;
@@ -93,12 +105,17 @@ PortableModel build_bert(const Gguf& file) {
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.bidirectional = true;
   spec.use_rope = model.family() == "nomic-bert";
+  if (model.family() == "jina-bert-v2") spec.alibi = kJinaAlibi;
   return finish_bert(model, model.each_layer(embed_tokens(model), [&](ir::Value x, std::int64_t layer) {
-    x = model.norm(model.residual(x, model.attention(x, layer, spec)), model.at(layer, "attn_output_norm"));
-    const bool gated = model.has(model.at(layer, "ffn_gate.weight"));
-    const ir::Value out =
-        gated ? model.gated_ffn(x, layer, ir::Activation::kSilu) : model.ungated_ffn(x, layer, ir::Activation::kGelu);
-    return model.norm(model.residual(x, out), model.at(layer, "layer_output_norm"));
+    auto of_layer = spec;
+    if (model.has(model.at(layer, "attn_q_norm.weight"))) of_layer.qk_norm = QkNorm::kRow;
+    const auto post_norm = [&](ir::Value rows, std::string_view name) {
+      return model.norm(model.residual(x, rows), model.at(layer, name));
+    };
+    ir::Value attended = post_norm(model.attention(x, layer, of_layer), "attn_output_norm");
+    if (model.has(model.at(layer, "attn_norm_2.weight"))) attended = post_norm(attended, "attn_norm_2");
+    x = attended;
+    return post_norm(bert_ffn(model, x, layer), "layer_output_norm");
   }));
 }
 

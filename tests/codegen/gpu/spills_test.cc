@@ -77,7 +77,7 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
       .real("kScale", 0.125F)
       .number("kTokensTotal", bounds.tokens)
       .flag("kStored", false)
-      .flag("kQuantised", true);
+      .number("kTerms", 1);
   config.write_to(text.config);
   text.blocks = config.blocks;
   text.threads = config.waves * target.wave;
