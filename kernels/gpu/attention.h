@@ -26,8 +26,7 @@
 // Long contexts are split over up to kWorkers blocks ("workers"): they take chunks round-robin, write partial results
 // to scratch, and the last to finish merges all of them in the order of the workers (last_arrival). A worker gets at
 // least kTokensPerWorker tokens, so short contexts need no merge. The grid's size is constant, and the result depends
-// on the position only, not on which block is last. Sparse attention: the context is that of the selected positions
-// (selected_keys.h).
+// on the position only, not on which block is last. Sparse attention: the context is the list of selected_keys.h.
 
 #include "kernels/gpu/alibi.h"
 #include "kernels/gpu/formats.h"

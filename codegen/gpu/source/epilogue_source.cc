@@ -279,9 +279,8 @@ class Generator {
       }
       case TileOpKind::kScaleExpert: {
         const auto experts = value_pointer("const i32*", graph_.operand(op.node, 2));
-        const auto factor =
-            operand(place, fmt::format("{} + gpu::load({} + t)", value_pointer("const float*", op.operand), experts));
-        line(place, fmt::format("v *= {};", factor));
+        const auto factors = value_pointer("const float*", op.operand);
+        line(place, fmt::format("v *= {};", operand(place, fmt::format("{} + gpu::load({} + t)", factors, experts))));
         break;
       }
       default:
