@@ -210,7 +210,7 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
   loop_ = executor_.decode_loop();
   loop_sequences_ = ids.size();
   loop_steps_ = steps;
-  submitted_ = taken_ = alone_ = 0;
+  taken_ = alone_ = 0;
   if (steps == 0) return;
   next_ids_.assign(ids.begin(), ids.end());
   bool ready = true;
@@ -242,6 +242,7 @@ void Sequences::start_loop() {
                 .state_read = slots(state_read_, ids.size()),
                 .state_write = slots(state_write_, ids.size()),
                 .draws = static_cast<std::uint64_t>(alone_)});
+  loop_runs_ = true;
 }
 
 std::span<const std::int32_t> Sequences::next() {
@@ -252,9 +253,10 @@ std::span<const std::int32_t> Sequences::next() {
     const auto batch = decode_batch(next_ids_);
     tokens = loop_->forward_and_sample(batch, std::span(samplers_).first(loop_sequences_)).tokens;
   } else {
-    if (taken_ == 1 && alone_ == 1) start_loop();
-    const auto most = std::min(loop_->in_flight_max(), in_flight_max_);
-    for (; alone_ + submitted_ < loop_steps_ && loop_->in_flight() < most; ++submitted_) loop_->submit();
+    if (!loop_runs_) start_loop();
+    const auto most =
+        std::min({loop_->in_flight_max(), in_flight_max_, static_cast<std::size_t>(loop_steps_ - taken_)});
+    while (loop_->in_flight() < most) loop_->submit();
     tokens = loop_->take();
   }
   std::ranges::copy(tokens, next_ids_.begin());
@@ -264,11 +266,12 @@ std::span<const std::int32_t> Sequences::next() {
 
 void Sequences::end() {
   if (loop_ == nullptr) return;
-  const bool started = taken_ > alone_ || (loop_steps_ > 0 && alone_ == 0);
-  if (started) loop_->stop();
-  for (std::size_t s = 0; s < loop_sequences_ && started; ++s) {
-    const auto fed = length(s) - loop_steps_ + taken_;
-    invariant(trim(s, fed) == fed, "TOOL-006", "the KV cache after a decode loop still has what the next token sees");
+  if (std::exchange(loop_runs_, false)) {
+    loop_->stop();
+    for (std::size_t s = 0; s < loop_sequences_; ++s) {
+      const auto fed = length(s) - loop_steps_ + taken_;
+      invariant(trim(s, fed) == fed, "TOOL-006", "the KV cache after a decode loop still has what the next token sees");
+    }
   }
   loop_ = nullptr;
 }

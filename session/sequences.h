@@ -104,10 +104,11 @@ class Sequences {
   std::vector<const runtime::Sampler*> samplers_;
   runtime::DecodeLoop* loop_ = nullptr;  ///< set between begin() and end()
   std::size_t loop_sequences_ = 0;
-  std::int64_t loop_steps_ = 0, submitted_ = 0, taken_ = 0;  ///< steps announced, submitted to the loop, returned
-  std::int64_t alone_ = 0;              ///< 1 if the first of these steps ran before the loop, else 0
-  std::size_t in_flight_max_ = 0;       ///< for the sake of recurrent state (KvSequence::run_ahead)
-  std::vector<std::int32_t> next_ids_;  ///< what each sequence's next step feeds
+  bool loop_runs_ = false;                   ///< the executor's loop has been started
+  std::int64_t loop_steps_ = 0, taken_ = 0;  ///< steps announced, and returned
+  std::int64_t alone_ = 0;                   ///< 1 if the first of these steps runs before the loop, else 0
+  std::size_t in_flight_max_ = 0;            ///< for the sake of recurrent state (KvSequence::run_ahead)
+  std::vector<std::int32_t> next_ids_;       ///< what each sequence's next step feeds
 };
 
 }  // namespace forge::session

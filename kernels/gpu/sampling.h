@@ -11,6 +11,7 @@
 // radix search over the bits of the logits, four bits per pass. All sums have a fixed order, so results are
 // deterministic.
 
+#include "kernels/gpu/float_order.h"
 #include "kernels/gpu/prelude/prelude.h"
 #include "kernels/gpu/step_io.h"
 
@@ -170,12 +171,6 @@ struct SampleDraw {
     const float value = load(logits + i);
     return value > -kLargestFloat ? min_of(value, kLargestFloat) : kMinusInfinity;  // NaN compares false
   }
-  /// Maps a float to an unsigned integer that rises with it: the sign bit of positive floats is set, negative floats
-  /// have all bits inverted.
-  FORGE_DEVICE static u32 key_of(float value) {
-    const u32 bits = __builtin_bit_cast(u32, value);
-    return bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
-  }
   FORGE_DEVICE static bool keeps(const Cut& cut, u32 key, int id) {
     return key > cut.key || (key == cut.key && id <= cut.id);
   }
@@ -215,7 +210,7 @@ struct SampleDraw {
       float mass[kDigits] = {};
       for (int i = thread_id(); i < C::kVocab; i += kThreads) {
         const float value = logit(logits, i);
-        const u32 key = key_of(value), id_key = 0xfffffu - static_cast<u32>(i);
+        const u32 key = rising_bits(value), id_key = 0xfffffu - static_cast<u32>(i);
         if (!keeps(cut, key, i)) continue;
         if (by_id ? key != prefix || id_key >> shift >> 4 != id_prefix : pass > 0 && key >> shift >> 4 != prefix)
           continue;
@@ -245,7 +240,7 @@ struct SampleDraw {
   FORGE_DEVICE static float weight_at(const float* logits, const Cut& cut, float top, float inverse, int i) {
     if (i >= C::kVocab) return 0.0f;
     const float value = logit(logits, i);
-    return keeps(cut, key_of(value), i) ? exp2_of((value - top) * kLog2E * inverse) : 0.0f;
+    return keeps(cut, rising_bits(value), i) ? exp2_of((value - top) * kLog2E * inverse) : 0.0f;
   }
 
   /// Draws a token from the candidates: the first, in order of ids, where the running sum of weights exceeds random *
@@ -307,7 +302,7 @@ struct SampleDraw {
     const SamplingRow* sampling = args.sampling + row;
 
     const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
-    Cut cut{key_of(-kLargestFloat), C::kVocab};
+    Cut cut{rising_bits(-kLargestFloat), C::kVocab};
     const int top_k = load(&sampling->top_k);
     const float top_p = load(&sampling->top_p), min_p = load(&sampling->min_p);
     if (top_k > 0 && top_k < C::kVocab) cut = cut_at<false>(logits, cut, best.value, static_cast<float>(top_k), lds);
@@ -319,7 +314,7 @@ struct SampleDraw {
       cut = cut_at<true>(logits, cut, best.value, max_of(top_p * total, 1e-30f), lds);
     }
     if (min_p > 0) {
-      const u32 floor = key_of(best.value + log2_of(min_p) * (1.0f / kLog2E));
+      const u32 floor = rising_bits(best.value + log2_of(min_p) * (1.0f / kLog2E));
       if (floor > cut.key) cut = {floor, C::kVocab};
     }
     return draw(logits, cut, best, temperature,

@@ -14,6 +14,7 @@
 // list of its own, by q_j . k. A block's score is its best position's; of equal scores the earlier block wins; NaN
 // counts as the worst.
 
+#include "kernels/gpu/float_order.h"
 #include "kernels/gpu/formats.h"
 #include "kernels/gpu/tile.h"
 
@@ -201,15 +202,13 @@ struct KeyChoice : KeyLists<C> {
     int count, blocks;
   };
 
-  /// Maps the score of block b to an unsigned integer that rises with it (see SampleDraw::key_of). Both zeros are
-  /// equal.
+  /// The score of block b as an unsigned integer that rises with it. Both zeros are equal.
   FORGE_DEVICE static u32 key_of(const List& list, int b) {
     if (b >= list.blocks - C::kLocal) return 0xffffffffu;
     float best = load(list.scores + b * kParts);
     for (int part = 1; part < kParts; ++part)
       if (b * kParts + part < list.count) best = max_of(best, load(list.scores + b * kParts + part));
-    const u32 bits = best == 0 ? 0u : __builtin_bit_cast(u32, best);
-    return bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
+    return rising_bits(best == 0 ? 0.0f : best);
   }
   /// Loads the keys of kAhead blocks, b and every stride-th after it, before the first is used; each(i, key, block) is
   /// called for those before `end`.

@@ -252,11 +252,7 @@ std::span<const StepOutput> Scheduler::complete() {
     Job* job = find(part.key);
     if (job == nullptr || !job->kv) continue;  // ended while the step was in flight
     job->in_step = false;
-    if (!reserved_) {
-      if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(job->fed()));
-      job->kv->release_outside_window();
-      keep_at_snapshot(*job);
-    }
+    if (!reserved_) hand_over(*job);
     if (part.rows == 0) continue;
     const auto samples = static_cast<std::uint32_t>(job->slots());
     fork_samples(*job);

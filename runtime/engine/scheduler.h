@@ -216,7 +216,7 @@ class Scheduler {
   [[nodiscard]] std::size_t next_snapshot(const Job& job) const;
   [[nodiscard]] bool is_snapshot(const Job& job, std::size_t fed) const;
   void set_snapshots(Job& job) const;
-  void keep_at_snapshot(Job& job);
+  void hand_over(Job& job);
   void keep_state(Job& job);
   struct Budget;
   std::size_t tokens_of(const Job& job, Budget& budget) const;

@@ -45,8 +45,10 @@ bool Scheduler::is_snapshot(const Job& job, std::size_t fed) const {
          (!job.hidden() && (regular || fed == job.turn_end || fed == job.branch || fed == job.prompt_end));
 }
 
-/// Call after a step.
-void Scheduler::keep_at_snapshot(Job& job) {
+/// Call after a step: what it computed can be reused, and what the next one does not see is given back.
+void Scheduler::hand_over(Job& job) {
+  if (limits_.reuse_prefixes) job.kv->publish(std::span(job.ids).first(job.fed()));
+  job.kv->release_outside_window();
   if (is_snapshot(job, job.fed())) keep_state(job);
 }
 

@@ -22,7 +22,7 @@ std::size_t Scheduler::reserve(std::size_t steps) {
     // The loop ends where a snapshot is kept, and starts with the planned step, behind which none may be kept.
     const bool in_place = job.kv->can_run_ahead() && job.kv->state_read() == job.kv->state_write();
     if (!in_place || is_snapshot(job, job.fed())) return 1;
-    if (const auto next = next_snapshot(job); next != SIZE_MAX) steps = std::min(steps, next - job.fed() + 1);
+    steps = std::min(steps, next_snapshot(job) - job.fed() + 1);
   }
   const auto takes = [&](std::size_t more) {
     std::size_t blocks = 0;
@@ -73,9 +73,7 @@ void Scheduler::settle() {
     const auto fed = job->fed();
     job->reserved = 0;
     invariant(job->kv->trim(fed) == fed, "SCHED-018", "settling gives back the reserved positions and nothing else");
-    if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(fed));
-    job->kv->release_outside_window();
-    keep_at_snapshot(*job);
+    hand_over(*job);
   }
 }
 

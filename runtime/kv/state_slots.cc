@@ -52,8 +52,7 @@ void StateSlots::append(std::uint32_t sequence) {
   release_read(sequence);
   auto& s = sequences_[sequence];
   s.read = s.current;
-  const bool snapshot = s.current != kNone && slots_[at(s.current)].stamp != 0;
-  if (alone(s.current) && !snapshot) return;
+  if (in_place(sequence)) return;
   if (slots_free() == 0) {
     invariant(alone(s.current), "KV-041", "slots are counted before they are taken");
     forget_snapshot(s.current);

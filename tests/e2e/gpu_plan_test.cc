@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -119,8 +117,7 @@ TEST_CASE("gpu plan: launches of a decode layer, by what the layer has") {
     const auto path = reference_file(name);
     if (path.empty()) return;
     CAPTURE(name);
-    std::ifstream in(path, std::ios::binary);
-    const TinyModel model(FileImage{{std::istreambuf_iterator<char>(in), {}}});
+    const TinyModel model(read_image(path));
     Recorder recorder;
     const auto program = compile(model, "gfx1100", recorder);
     std::map<int, int> launches;

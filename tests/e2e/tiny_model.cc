@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <random>
 
@@ -155,6 +157,11 @@ std::string tiny_gguf(const TinyShape& s, unsigned seed) {
     linear("ffn_down", s.width, s.ffn);
   }
   return w.bytes();
+}
+
+FileImage read_image(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {{std::istreambuf_iterator<char>(in), {}}};
 }
 
 TinyModel::TinyModel(SplitImage image)

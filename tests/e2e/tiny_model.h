@@ -2,6 +2,7 @@
 // A small random Llama-like model, compiled for one CPU class and opened. The model of most end-to-end tests.
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +38,8 @@ std::string tiny_gguf(const TinyShape& shape, unsigned seed = 1);
 struct FileImage {
   std::string file;
 };
+/// The bytes of a model file; none if it cannot be read.
+FileImage read_image(const std::filesystem::path& path);
 
 /// The bytes of the parts of a split model (tests/support/split_gguf.h makes them).
 struct SplitImage {

@@ -5,11 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <deque>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <ranges>
 #include <set>
@@ -19,6 +15,7 @@
 #include "runtime/plan/step.h"
 #include "tests/e2e/family_models.h"
 #include "tests/e2e/tiny_model.h"
+#include "tests/support/reference_data.h"
 
 namespace forge::tests {
 namespace {
@@ -34,13 +31,6 @@ class Recorder final : public codegen::KernelCompiler {
 
   std::map<std::string, std::string> texts;
 };
-
-/// A file of the reference data, in $FORGE_SHARED or else in the folder known at build time; empty where it is absent.
-std::string reference_bytes(const std::string& name) {
-  const char* folder = std::getenv("FORGE_SHARED");  // NOLINT(concurrency-mt-unsafe): no thread writes it
-  std::ifstream in(std::filesystem::path(folder != nullptr ? folder : FORGE_SHARED_DIR) / name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 using Stems = std::vector<std::string_view>;
 /// Selects kernels of a model's variants by the start of their names; "" selects all. Kernels similar to those of
@@ -96,8 +86,7 @@ const std::deque<Model>& models() {
     for (const char* name : {"gemma3n", "mistral4"}) family(name, rest);
     family("gemma_embedding", rest, true);
     for (const char* name : kRecurrent)
-      if (auto bytes = reference_bytes(name); !bytes.empty())
-        all.emplace_back(TinyModel(FileImage{std::move(bytes)}), rest);
+      if (const auto path = reference_path(name); exists(path)) all.emplace_back(TinyModel(read_image(path)), rest);
     return all;
   }();
   return kModels;
@@ -162,7 +151,7 @@ std::vector<codegen::KernelSource> plan_kernels(const codegen::GpuTarget& target
 }
 
 bool has_recurrent_models() {
-  return std::ranges::all_of(kRecurrent, [](const char* name) { return !reference_bytes(name).empty(); });
+  return std::ranges::all_of(kRecurrent, [](const char* name) { return exists(reference_path(name)); });
 }
 
 std::vector<std::string> kernel_classes(const codegen::GpuTarget& target) {

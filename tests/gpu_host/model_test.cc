@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <iterator>
 #include <memory>
 
@@ -217,8 +216,7 @@ TEST_CASE("gpu model: tokens sampled on the device equal those sampled on the ho
 TEST_CASE("gpu model: recurrent state: the device's loop gives the tokens of single steps, also behind a stop") {
   const auto path = reference_file("families/mamba-f16.gguf");
   if (path.empty()) return;
-  std::ifstream in(path, std::ios::binary);
-  const TinyModel model(FileImage{{std::istreambuf_iterator<char>(in), {}}});
+  const TinyModel model(read_image(path));
   HostGpu gpu(model, kWave32, 1, {}, Prompts::kShort);
   const auto answers = [&](const runtime::SamplerParams& params) {
     session::Sequences sequences(*gpu, 128, 1);

@@ -12,6 +12,8 @@
 #include <iostream>
 #include <string>
 
+#include "tests/support/reference_data.h"
+
 namespace forge::tests {
 
 inline void print_skipped(const char* what, std::string why) {
@@ -37,11 +39,9 @@ inline bool is_installed(const std::string& program) {
 }
 
 #ifdef FORGE_SHARED_DIR
-/// Path of a file of the reference data, in $FORGE_SHARED or else in the folder known at build time. If it does not
-/// exist, the case is skipped and the path is empty.
+/// Path of a file of the reference data. If it does not exist, the case is skipped and the path is empty.
 inline std::filesystem::path reference_file(const char* name) {
-  const char* folder = std::getenv("FORGE_SHARED");
-  const auto path = std::filesystem::path(folder != nullptr ? folder : FORGE_SHARED_DIR) / name;
+  const auto path = reference_path(name);
   if (std::filesystem::exists(path)) return path;
   skip_case("reference data is absent: " + path.string());
   return {};
