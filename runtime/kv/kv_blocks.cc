@@ -141,7 +141,10 @@ void KvSequence::publish(std::span<const std::int32_t> ids) {
     std::int32_t& own = table[slot.published];
     const std::int32_t known = index.find(chain, content);
     if (known == KvPrefixIndex::kNone) {
-      index.insert(chain, content, own);
+      if (index.holds(own))
+        index.rejoin(chain, own);
+      else
+        index.insert(chain, content, own);
     } else {
       pool_->share(known);
       pool_->release(own);

@@ -70,12 +70,33 @@ void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids
   auto& head = buckets_[bucket_of(e.hash)];
   e.bucket_next = head;
   head = block;
+  link_to_parent(block);
+  std::ranges::copy(ids, ids_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(block) * block_tokens_));
+  ++size_;
+}
+
+void KvPrefixIndex::rejoin(const Chain& chain, std::int32_t block) {
+  auto& e = entry(block);
+  invariant(e.birth != 0 && e.extra == chain.extra && e.hash == hash_of(chain, ids_of(block)), "KV-029",
+            "a block rejoins a chain that is equal to the one it continued");
+  unlink_from_parent(block);
+  e.parent = chain.birth;
+  link_to_parent(block);
+}
+
+void KvPrefixIndex::link_to_parent(std::int32_t block) {
+  auto& e = entry(block);
   auto& newest = newest_[parent_bucket_of(e.parent, e.extra)];
   e.older = newest;
   if (newest != kNone) entry(newest).newer = block;
   newest = block;
-  std::ranges::copy(ids, ids_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(block) * block_tokens_));
-  ++size_;
+}
+
+void KvPrefixIndex::unlink_from_parent(std::int32_t block) {
+  auto& e = entry(block);
+  if (e.older != kNone) entry(e.older).newer = e.newer;
+  (e.newer != kNone ? entry(e.newer).older : newest_[parent_bucket_of(e.parent, e.extra)]) = e.older;
+  e.older = e.newer = kNone;
 }
 
 void KvPrefixIndex::set_idle(std::int32_t block) {
@@ -89,7 +110,7 @@ void KvPrefixIndex::set_busy(std::int32_t block) {
 }
 
 /// Unlinks the oldest idle block from both lists. Blocks that continue it keep its `birth` as their parent and can no
-/// longer be found, because no block gets that birth again.
+/// longer be found, because no block gets that birth again; see rejoin().
 std::int32_t KvPrefixIndex::evict() {
   invariant(idle_.size() > 0, "KV-023", "only an idle block is evicted");
   const std::int32_t block = idle_.oldest();
@@ -98,8 +119,7 @@ std::int32_t KvPrefixIndex::evict() {
   std::int32_t* link = &buckets_[bucket_of(e.hash)];
   while (*link != block) link = &entry(*link).bucket_next;
   *link = e.bucket_next;
-  if (e.older != kNone) entry(e.older).newer = e.newer;
-  (e.newer != kNone ? entry(e.newer).older : newest_[parent_bucket_of(e.parent, e.extra)]) = e.older;
+  unlink_from_parent(block);
   e = {};
   --size_;
   return block;

@@ -56,6 +56,9 @@ class KvPrefixIndex {
   /// Adds `block` as the continuation of `chain` with `ids`. Neither the block nor this continuation may be in the
   /// index.
   void insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block);
+  /// Makes `block`, which is in the index, continue `chain`. It continued an equal one before, whose last block was
+  /// evicted while a fork still used this one. Blocks and snapshots behind it stay valid.
+  void rejoin(const Chain& chain, std::int32_t block);
   /// True if the block is in the index.
   [[nodiscard]] bool holds(std::int32_t block) const { return entry(block).birth != 0; }
   /// The chain that ends with `block`, which must be in the index.
@@ -98,6 +101,8 @@ class KvPrefixIndex {
   [[nodiscard]] std::size_t parent_bucket_of(std::uint64_t birth, std::uint64_t extra) const {
     return (birth ^ extra) * 0x9e3779b97f4a7c15U >> 20U & (newest_.size() - 1);
   }
+  void link_to_parent(std::int32_t block);
+  void unlink_from_parent(std::int32_t block);
   [[nodiscard]] std::span<const std::int32_t> ids_of(std::int32_t block) const;
   [[nodiscard]] std::uint64_t hash_of(const Chain& chain, std::span<const std::int32_t> ids) const;
 

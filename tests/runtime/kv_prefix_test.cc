@@ -185,6 +185,26 @@ TEST_CASE("two sequences that wrote the same prefix end up with one copy of it")
   pool.audit();
 }
 
+// Found by random operations: the fork publishes last, when its second block is in the index already, behind a first
+// block that is gone.
+TEST_CASE("a fork publishes after the block before its own was evicted") {
+  KvBlockPool pool({.blocks = 6, .block_tokens = 4, .sequences_max = 3, .tokens_max = 16});
+  const auto ids = rising(12);
+  (void)filled(pool, rising(4));
+  auto parent = std::optional(pool.open().value());
+  REQUIRE(parent->append(8).ok);
+  auto child = parent->fork(8).value();
+  parent->publish(std::span(ids).first(8));
+  CHECK(parent->blocks()[0] != child.blocks()[0]);
+  CHECK(parent->blocks()[1] == child.blocks()[1]);
+  parent.reset();
+  pool.evict_idle();
+  REQUIRE(child.append(4).ok);
+  child.publish(ids);
+  CHECK(pool.match(ids).blocks == 3);
+  pool.audit();
+}
+
 TEST_CASE("prefixes of different KV groups differ, and evict_idle forgets all idle ones") {
   runtime::KvPrefixIndex full(4, 2, 0), window(4, 2, 1);
   CHECK(full.root().hash != window.root().hash);
