@@ -26,7 +26,7 @@ struct Tokens {
   int total, real;
 };
 constexpr Tokens kTokens[] = {{32, 32}, {48, 33}, {16, 1}, {128, 65}, {112, 112}};
-constexpr int kColumns[] = {1, 17, 96, 160}, kDepths[] = {32, 96, 256, 2304}, kTerms[] = {1, 2};
+constexpr int kColumns[] = {1, 17, 96, 160}, kDepths[] = {32, 96, 256, 768}, kTerms[] = {1, 2};
 constexpr DType kTypes[] = {
     DType::kQ8_0,    DType::kQ4_0,  DType::kQ4_1,  DType::kQ4_K,  DType::kQ5_K,    DType::kQ6_K,   DType::kQ2_K,
     DType::kQ3_K,    DType::kQ5_0,  DType::kQ5_1,  DType::kTQ2_0, DType::kIQ4_NL,  DType::kIQ4_XS, DType::kMXFP4,

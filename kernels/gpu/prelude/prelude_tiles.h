@@ -184,6 +184,27 @@ float number_of(const u32* pairs, int i) {
   const u32 bits = pairs[i / 2] >> i % 2 * 16;
   return Tile::kF16 ? f32_of_f16(static_cast<u16>(bits)) : __builtin_bit_cast(float, bits << 16);
 }
+/// The lane that holds an element of A or Bt, the first one if several do, and the element's number in its fragment.
+struct Holder {
+  signed char lane = -1, number = -1;
+};
+template <int Rows, int K>
+struct Holders {
+  Holder at[Rows][K];
+};
+/// The holders of all elements, by the tile's table.
+template <class Tile, bool OfA>
+constexpr auto holders_of() {
+  Holders<OfA ? Tile::kM : Tile::kN, Tile::kK> out;
+  constexpr int kCount = OfA ? Tile::Fragments::kA : Tile::Fragments::kB;
+  for (int lane = 0; lane < Tile::kLanes; ++lane)
+    for (int i = 0; i < kCount; ++i) {
+      Holder& at =
+          OfA ? out.at[Tile::a_row(lane, i)][Tile::a_k(lane, i)] : out.at[Tile::b_row(lane, i)][Tile::b_k(lane, i)];
+      if (at.lane < 0) at = {static_cast<signed char>(lane), static_cast<signed char>(i)};
+    }
+  return out;
+}
 }  // namespace detail
 
 /// ldmatrix.x4: lane 8j + i names row i of matrix j (16 bytes); lane l receives, as word j, word l % 4 of row l / 4 of
@@ -200,35 +221,35 @@ U32x4 load_matrices(const Shared<U32x4, Count>& from, int index, Site site = Sit
   return out;
 }
 
-/// Collects A and B from all lanes by the tile's table and computes the lane's elements of C. Fails if two lanes hold
-/// the same element (as on gfx11) with different values.
+/// Computes the lane's elements of C from the fragments of the lanes that hold the factors by the tile's table. Fails
+/// if this lane holds another value of an element than the first lane that has it (on gfx11 two lanes have each
+/// element).
 template <class Tile>
 void multiply_tile(Tile, typename Tile::Fragments& f, Site site = Site::here()) {
   static_assert(Tile::kLanes == kWave, "the tile is for another wave size");
   using Fragments = typename Tile::Fragments;
-  using Number = decltype(detail::number_of<Tile>(f.a, 0));
+  static constexpr auto kHoldersA = detail::holders_of<Tile, true>(), kHoldersB = detail::holders_of<Tile, false>();
   const auto all = static_cast<const Fragments*>(host_lanes->meet(&f, sizeof f, site));
-  Number a[Tile::kM][Tile::kK], b[Tile::kN][Tile::kK];
-  bool a_set[Tile::kM][Tile::kK] = {}, b_set[Tile::kN][Tile::kK] = {};
-  const auto put = [&](Number& at, bool& set, Number value) {
-    if (set && __builtin_memcmp(&at, &value, sizeof at) != 0)
-      host_lanes->fail("lanes hold different values for the same element of a tile", site);
-    at = value;
-    set = true;
+  const auto a = [&](int row, int k) {
+    const auto [holder, number] = kHoldersA.at[row][k];
+    return detail::number_of<Tile>(all[holder].a, number);
   };
-  for (int lane = 0; lane < kWave; ++lane) {
-    for (int i = 0; i < Fragments::kA; ++i) {
-      const int row = Tile::a_row(lane, i), k = Tile::a_k(lane, i);
-      put(a[row][k], a_set[row][k], detail::number_of<Tile>(all[lane].a, i));
-    }
-    for (int i = 0; i < Fragments::kB; ++i) {
-      const int row = Tile::b_row(lane, i), k = Tile::b_k(lane, i);
-      put(b[row][k], b_set[row][k], detail::number_of<Tile>(all[lane].b, i));
-    }
-  }
+  const auto b = [&](int row, int k) {
+    const auto [holder, number] = kHoldersB.at[row][k];
+    return detail::number_of<Tile>(all[holder].b, number);
+  };
   const int lane = host_lanes->thread % kWave;
-  for (int i = 0; i < Fragments::kC; ++i)
-    for (int k = 0; k < Tile::kK; ++k) f.c[i] += a[Tile::c_row(lane, i)][k] * b[Tile::c_column(lane, i)][k];
+  const auto check = [&](auto own, auto first) {
+    static_assert(sizeof own == sizeof(u32));
+    if (__builtin_bit_cast(u32, own) != __builtin_bit_cast(u32, first))
+      host_lanes->fail("lanes hold different values for the same element of a tile", site);
+  };
+  for (int i = 0; i < Fragments::kA; ++i)
+    check(detail::number_of<Tile>(all[lane].a, i), a(Tile::a_row(lane, i), Tile::a_k(lane, i)));
+  for (int i = 0; i < Fragments::kB; ++i)
+    check(detail::number_of<Tile>(all[lane].b, i), b(Tile::b_row(lane, i), Tile::b_k(lane, i)));
+  for (int k = 0; k < Tile::kK; ++k)
+    for (int i = 0; i < Fragments::kC; ++i) f.c[i] += a(Tile::c_row(lane, i), k) * b(Tile::c_column(lane, i), k);
 }
 
 #endif
