@@ -159,6 +159,11 @@ def bad_flags():
     refused("a bad list", USAGE, "usage", "bench", model, "-t", "0")
     refused("no command or file", USAGE, "usage", "inspect")
     refused("no template", USAGE, "usage", "inspect", "render-chat")
+    for name, line in (("no JSON", b'{"x'), ("no object", b"[]"), ("no template", b'{"completion": "a"}'),
+                       ("no text", b'{"template_source": "x"}'), ("deep", b"[" * 100000 + b"]" * 100000),
+                       ("pieces that are no texts", b'{"template_source": "x", "chunks": [1]}')):
+        refused(f"an answer's line with {name}", USAGE, "usage", "inspect", "parse-answers", stdin=line + b"\n",
+                contains=["line 1: "])
 
 
 def bad_prompts():

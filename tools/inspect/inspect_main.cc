@@ -19,6 +19,7 @@
 #include "support/os/console.h"
 #include "tools/cli/entry.h"
 #include "tools/cli/options.h"
+#include "tools/inspect/inspect_answers.h"
 #include "tools/inspect/inspect_arena.h"
 #include "tools/inspect/inspect_cache.h"
 #include "tools/inspect/inspect_chat.h"
@@ -39,6 +40,7 @@ constexpr const char* kInspectFooter =
     "Further commands:\n"
     "  forge-inspect tokenize MODEL [--special] < TEXT      print the token ids of a text\n"
     "  forge-inspect render-chat --template FILE < JSON     print the prompt that a chat template makes\n"
+    "  forge-inspect parse-answers < JSON LINES             parse answers: reasoning, content and tool calls\n"
     "  forge-inspect devices [--json]                       list the CPU, GPUs, drivers and compilers\n"
     "  forge-inspect devices --self-test [--device hip:0]   test the GPUs with their driver and compiler\n"
     "  forge-inspect cache [--json] [--clear PART]          list or clear the cache\n"
@@ -79,6 +81,17 @@ struct RenderChat {
       throw Error(ErrorCode::kUsage, "--template is missing", {}, "forge-inspect render-chat --template FILE < JSON");
     inspect_render_chat(file);
   }
+};
+
+struct ParseAnswers {
+  Options options{
+      "forge-inspect parse-answers", "Parses the answers on stdin, one JSON object a line.",
+      "Reads {\"template_source\": \"\", \"prompt\": \"\", \"completion\": \"\", \"tools\": [...],\n"
+      "\"ended\": \"stop\", \"special_tokens\": [...], \"bos_token\": \"\", \"eos_token\": \"\"} and writes\n"
+      "{\"content\", \"reasoning_content\", \"tool_calls\", \"finish_reason\"}. With \"chunks\": [...] instead of\n"
+      "\"completion\" it writes {\"deltas\"}: a list for each chunk and one for the end. Only template_source\n"
+      "and completion or chunks are required.\n"};
+  void run() const { inspect_parse_answers(); }
 };
 
 struct Cache {
@@ -187,8 +200,9 @@ struct Command {
   void (*run)(int argc, char** argv);
   OptionPage (*page)();
 };
-constexpr std::array<Command, 7> kCommands{{{"tokenize", run<Tokenize>, page<Tokenize>},
+constexpr std::array<Command, 8> kCommands{{{"tokenize", run<Tokenize>, page<Tokenize>},
                                             {"render-chat", run<RenderChat>, page<RenderChat>},
+                                            {"parse-answers", run<ParseAnswers>, page<ParseAnswers>},
                                             {"devices", run<Devices>, page<Devices>},
                                             {"self-test", run<SelfTest>, page<SelfTest>},
                                             {"families", run<Families>, page<Families>},

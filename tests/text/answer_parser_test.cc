@@ -1,0 +1,144 @@
+// What holds for answers in any format: reasoning, malformed and cut-off calls, markers that are none, bounded work.
+#include "tests/text/answer_help.h"
+
+using namespace forge::text;
+
+namespace {
+
+const AnswerFormat& tagged() {
+  static const AnswerFormat format = format_of("<tool_call>\n" + std::string(kJsonCall) + "\n</tool_call>");
+  return format;
+}
+
+AnswerFormat thinking() {
+  return find_answer_format(
+      "{# <think> </think> #}" + template_of("<tool_call>" + std::string(kJsonCall) + "</tool_call>"), {});
+}
+
+}  // namespace
+
+TEST_CASE("reasoning is opened by the answer or by the prompt") {
+  const auto format = thinking();
+  const Message message =
+      parse(format, "<think>\nA <b> {x}\n</think>\n\nYes.\n<tool_call>{\"name\": \"now\"}</tool_call>");
+  CHECK(message.reasoning == "A <b> {x}");
+  CHECK(message.content == "Yes.");
+  CHECK(message.listed() == "now {}\n");
+  CHECK(parse(format, "A</think>Yes.", "<|im_start|>assistant\n<think>\n").reasoning == "A");
+  CHECK(parse(format, "<think>A</think>Yes.", "<think>\n").reasoning == "A");
+  CHECK(parse(format, "Yes.", "<think>\n\n</think>\n\n").content == "Yes.");
+  const Message cut = parse(format, "A and ", "<think>", true);
+  CHECK(cut.reasoning == "A and");
+  CHECK(cut.finish == "length");
+  CHECK(parse(format, "Write <think> first.").content == "Write <think> first.");
+}
+
+TEST_CASE("a turn that goes on after a tool's result reasons if the template always does") {
+  std::string source = "{# </think> #}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+  source += "{% if add_generation_prompt %}<assistant><think>{% endif %}";
+  const auto format = find_answer_format(source, {});
+  CHECK(parse(format, "A</think>B", "<user>x<assistant>call<tool>result").reasoning == "A");
+  CHECK(parse(format, "B", "<user>x<assistant><think>A</think>call<tool>result").content == "B");
+  CHECK(parse(format, "B", "<user>x<assistant>").content == "B");
+}
+
+TEST_CASE("markers around content are dropped") {
+  const auto format = find_answer_format(
+      "{% for m in messages %}<|turn|>{% if m.tool_calls %}<|act|>[{% for c in m.tool_calls %}{\"name\": \"{{ "
+      "c.function.name }}\","
+      " \"arguments\": {{ c.function.arguments | tojson }}}{% endfor %}]{% else %}<|start_say|>{{ m.content "
+      "}}<|end_say|>{% endif %}{% endfor %}",
+      {});
+  CHECK(parse(format, "<|start_say|>Hello.<|end_say|>").content == "Hello.");
+  CHECK(parse(format, "<|act|>[{\"name\": \"now\"}]").listed() == "now {}\n");
+}
+
+TEST_CASE("what only begins like a marker is content") {
+  for (const std::string text :
+       {"They begin with <, <t, <tool, <tool_cal or </tool_call and end with <tool",
+        "<tool_call> and then comes the name", "Write <tool_call>{name} or </tool_call>.", "a <tool_call>"}) {
+    const Message message = parse(tagged(), text);
+    CHECK(message.content == text);
+    CHECK(message.calls.empty());
+  }
+}
+
+TEST_CASE("markers inside of arguments are text") {
+  const std::string arguments = R"({"city": "</tool_call> <tool_call> }}]}", "days": 1})";
+  CHECK(parse(tagged(), "<tool_call>\n{\"name\": \"weather\", \"arguments\": " + arguments + "}\n</tool_call>")
+            .listed() == "weather " + arguments + "\n");
+}
+
+TEST_CASE("malformed arguments are handed on as they are, without repair") {
+  const Message message =
+      parse(tagged(), "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"days\": , ]}}\n</tool_call>");
+  REQUIRE(message.calls.size() == 1);
+  CHECK(message.calls[0].name == "weather");
+  CHECK(message.calls[0].arguments == "{\"days\": , ]}}\n");
+  CHECK(message.content.empty());
+  const Message nameless = parse(tagged(), "<tool_call>{\"days\": 1}</tool_call>");
+  CHECK(nameless.content == "<tool_call>{\"days\": 1}</tool_call>");
+  CHECK(nameless.finish == "stop");
+}
+
+TEST_CASE("a call that is cut off is no content") {
+  const std::string text =
+      "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"weat";
+  const Message cut = parse(tagged(), text, {}, true);
+  CHECK(cut.content.empty());
+  CHECK(cut.listed() == "now {}\n");
+  CHECK(cut.finish == "length");
+  CHECK(parse(tagged(), "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Os", {}, true).listed() ==
+        "weather {\"city\": \"Os\n");
+  // A model that stops there has written text.
+  CHECK(parse(tagged(), "<tool_call>\n{\"na").content == "<tool_call>\n{\"na");
+}
+
+TEST_CASE("a call to a tool that is not offered is handed on by name") {
+  CHECK(parse(tagged(), "<tool_call>{\"name\": \"other\", \"arguments\": {\"a\": 1}}</tool_call>").listed() ==
+        "other {\"a\": 1}\n");
+}
+
+TEST_CASE("templates without calls, unknown ones and broken ones") {
+  const auto none = find_answer_format("{% for m in messages %}{{ m.content }}{% endfor %}", {});
+  CHECK_FALSE(none.has_calls());
+  CHECK(parse(none, "  <tool_call> {\"name\": \"now\"}\n").content == "  <tool_call> {\"name\": \"now\"}\n");
+  const auto unknown = format_of("@@{{ f.name }}%%{{ f.arguments | tojson }}$$");
+  CHECK(parse(unknown, "a @@now%%{\"x\": 1}$$").listed() == "now {\"x\": 1}\n");
+  CHECK(parse(unknown, "a @@ b").content == "a @@ b");
+  const std::string source = "{% broken <tool_call> and </tool_call>";
+  CHECK(parse(find_answer_format(source, {}), "<tool_call>{\"name\": \"now\"}</tool_call>").listed() == "now {}\n");
+  const std::vector<std::string> tokens{"<|tool_call_start|>", "<|tool_call_end|>"};
+  CHECK(parse(find_answer_format("{{ messages[0].content }}", tokens), "<|tool_call_start|>[now()]<|tool_call_end|>")
+            .listed() == "now {}\n");
+}
+
+TEST_CASE("deep nesting and long heads are bounded") {
+  const std::string deep(100'000, '[');
+  CHECK(parse_pieces(tagged(), {}, "<tool_call>{\"name\": \"now\", \"arguments\": " + deep, 1 << 20).calls.size() == 1);
+  CHECK(parse_pieces(tagged(), {}, "<tool_call>" + std::string(100'000, ' ') + "{}", 64).calls.empty());
+  const std::string name(1000, 'n');
+  CHECK(parse_pieces(tagged(), {}, "<tool_call>" + name + "{}", 64).content == "<tool_call>" + name + "{}");
+}
+
+TEST_CASE("deltas come as the text does") {
+  const ToolTypes tools = ToolTypes::parse(kTestTools);
+  AnswerParser parser(tagged(), tools, {});
+  CHECK(parser.feed("Hello <").at(0).content == "Hello");
+  CHECK(parser.feed("b>").at(0).content == " <b>");
+  CHECK(parser.feed("\n<tool_call>\n{\"name\": \"weather\", ").at(0).calls.at(0).name == "weather");
+  CHECK(parser.feed("\"arguments\": {\"city\": \"Os\xc3").at(0).calls.at(0).arguments == "{\"city\": \"Os");
+  CHECK(parser.feed("\xb8").at(0).calls.at(0).arguments == "ø");
+}
+
+TEST_CASE("schemas give the types of untyped values") {
+  CHECK(json_of_value("12", kString) == "\"12\"");
+  CHECK(json_of_value(" 12 ", kNumber) == "12");
+  CHECK(json_of_value("twelve", kNumber) == "\"twelve\"");
+  CHECK(json_of_value("False", kBoolean) == "false");
+  CHECK(json_of_value("null", kString | kNull) == "null");
+  CHECK(json_of_value("{'a': (1, None)}", kObject) == "{\"a\": [1, null]}");
+  CHECK(json_of_value("[1,", kArray) == "\"[1,\"");
+  CHECK(json_of_value("x", 0) == "\"x\"");
+  CHECK(json_of_value("[1]", 0) == "[1]");
+}

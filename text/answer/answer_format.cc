@@ -1,0 +1,226 @@
+#include "text/answer/answer_format.h"
+
+#include <algorithm>
+
+#include "text/answer/format_probe.h"
+#include "text/answer/format_table.h"
+#include "text/answer/markers.h"
+
+namespace forge::text {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n", kFence = "```";
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+template <class Words>
+bool has_word(std::string_view marker, const Words& words) {
+  const std::string word = word_of(marker);
+  return std::ranges::any_of(words, [&](std::string_view part) { return contains(word, part); });
+}
+
+void add(std::vector<std::string>& list, std::string_view marker) {
+  if (!marker.empty() && std::ranges::find(list, marker) == list.end()) list.emplace_back(marker);
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+/// Markers with the words that follow them directly: `<|begin|>assistant`, `<|content|>`.
+void add_dropped(AnswerFormat& format, std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t size = marker_size(text.substr(i));
+    if (size == 0) {
+      ++i;
+      continue;
+    }
+    const std::string_view marker = text.substr(i, size);
+    while (i + size < text.size() && (text[i + size] | 0x20) >= 'a' && (text[i + size] | 0x20) <= 'z') ++size;
+    if (marker != format.think_open && marker != format.think_close && !has_word(marker, kThinkWords))
+      add(format.dropped, text.substr(i, size));
+    i += size;
+  }
+}
+
+class FormatFinder {
+ public:
+  FormatFinder(std::string_view source, std::span<const std::string> control_tokens, std::string_view bos,
+               std::string_view eos)
+      : source_(source),
+        eos_(eos),
+        control_(control_tokens),
+        known_(markers_in(source)),
+        probe_(probe_format(source, bos, eos)) {
+    for (const auto& token : control_tokens) add(known_, token);
+  }
+
+  AnswerFormat find() {
+    if (contains(source_, kChannelMarkers.channel) && contains(source_, kChannelMarkers.message)) {
+      format_.channels = true;
+      for (const auto end : kChannelMarkers.ends) add(format_.closers, end);
+      add(format_.closers, kChannelMarkers.start);
+      return format_;
+    }
+    find_reasoning();
+    if (contains(source_, ">>>all")) {
+      format_.recipients = true;
+      add(format_.openers, kRecipientMark);
+      add(format_.closers, kRecipientMark);
+    } else if (probe_.call) {
+      read_call(*probe_.call);
+    }
+    if (!format_.has_calls()) find_unprinted();
+    if (contains(source_, kPythonTag) || (format_.bare_json && std::ranges::find(known_, kPythonTag) != known_.end()))
+      add(format_.openers, kPythonTag);
+    if (probe_.before_content) read_content();
+    if (!format_.closers.empty()) {
+      add(format_.closers, eos_);
+      for (const auto& token : control_)
+        if (token.size() > 2 && is_closing(token) && token != format_.think_close) add(format_.closers, token);
+    }
+    format_.cdata = contains(source_, "<![CDATA[");
+    return format_;
+  }
+
+ private:
+  void find_reasoning() {
+    if (probe_.reasoning) read_reasoning(*probe_.reasoning);
+    for (const auto& marker : known_) {
+      if (!format_.think_open.empty()) break;
+      if (!has_word(marker, kThinkWords) || word_of(marker).starts_with("no") || has_word(marker, kOtherWords))
+        continue;
+      if (is_closing(marker)) continue;
+      format_.think_close = closing_of(marker, known_);
+      if (!format_.think_close.empty()) format_.think_open = marker;
+    }
+    for (const auto& marker : known_) {
+      if (!format_.think_open.empty()) break;
+      if (!has_word(marker, kThinkWords) || marker[1] != '/') continue;
+      format_.think_close = marker;
+      format_.think_open = marker;
+      format_.think_open.erase(1, 1);
+    }
+    if (format_.think_open.empty()) return;
+    const std::string_view end = trimmed(probe_.prompt_end);
+    if (end.ends_with(format_.think_open))
+      format_.opened_by_prompt = trimmed(end.substr(0, end.size() - format_.think_open.size()));
+  }
+
+  void read_reasoning(const FormatProbe::Reasoning& reasoning) {
+    const auto opening = markers_in(reasoning.before);
+    const auto closing = markers_in(reasoning.between);
+    if (opening.empty() || closing.empty()) return;
+    const std::string& open = opening.back();
+    const std::string_view text = std::string_view(reasoning.before).substr(reasoning.before.rfind(open) + open.size());
+    if (!has_word(open, kThinkWords) && !has_word(text, kThinkWords)) return;
+    if (trimmed(text).size() > 16) return;
+    format_.think_open = open + std::string(trimmed(text));
+    format_.think_close = closing.front();
+    std::string_view rest = reasoning.between;
+    rest.remove_prefix(rest.find(format_.think_close) + format_.think_close.size());
+    if (!probe_.reasoning_beside_call) add_dropped(format_, rest);
+  }
+
+  void read_content() {
+    const std::vector<std::string> before = markers_in(*probe_.before_content);
+    add_dropped(format_, *probe_.before_content);
+    for (const auto& marker : before)
+      if (std::ranges::find(format_.dropped, marker) != format_.dropped.end()) {
+        const std::string end = closing_of(marker, known_);
+        if (contains(*probe_.after_content, end)) add(format_.dropped, end);
+      }
+  }
+
+  void read_call(const FormatProbe::Call& call) {
+    std::string_view rest = call.before;
+    for (;;) {
+      rest.remove_prefix(std::min(rest.find_first_not_of(kSpace), rest.size()));
+      const std::size_t size = marker_size(rest);
+      if (size == 0) break;
+      const std::string_view marker = rest.substr(0, size);
+      if (marker != format_.think_open && marker != format_.think_close && !has_word(marker, kThinkWords))
+        add(format_.openers, marker);
+      rest.remove_prefix(size);
+    }
+    const std::size_t tag = rest.rfind('<');
+    if (tag != std::string_view::npos && tag + 1 == rest.size())
+      format_.name_is_tag = true;
+    else if (tag != std::string_view::npos && !contains(rest.substr(tag), ">"))
+      add(format_.elements, rest.substr(tag));
+    else if (format_.openers.empty())
+      read_unmarked(call, rest);
+    format_.name_is_key = rest.ends_with("{\"") && call.middle.starts_with('"');
+    if (trimmed(call.middle) == "{" && call.between.starts_with(':')) {
+      format_.braces = true;
+      if (call.between.size() > 2 && call.between[1] == '<') format_.quote = call.between.substr(1);
+    }
+    format_.strips_newlines = call.between.ends_with('\n') && call.after.starts_with('\n');
+    for (const auto& marker : markers_in(call.after))
+      if (std::ranges::find(format_.openers, marker) == format_.openers.end() && marker != format_.quote)
+        add(format_.closers, marker);
+    if (contains(call.after, kFence)) add(format_.closers, kFence);
+    for (const auto& opener : std::vector<std::string>(format_.openers))
+      if (marker_size(opener) == opener.size()) add(format_.closers, closing_of(opener, known_));
+  }
+
+  /// A call that begins with no marker: with text of its own, or at once. `rest`: up to the name.
+  void read_unmarked(const FormatProbe::Call& call, std::string_view rest) {
+    const std::string_view word = trimmed(rest.substr(0, rest.find_first_of("[{`")));
+    if (!word.empty()) {
+      add(format_.openers, word);
+    } else if (rest.starts_with(kFence) && !rest.starts_with("```json")) {
+      add(format_.openers, trimmed(rest.substr(0, rest.find_first_of("\n{["))));
+    } else if (rest.empty()) {
+      format_.bare_name = call.middle.starts_with('\n');
+    } else {
+      format_.bare_json = contains(rest, "{");
+      format_.bare_json_list = format_.bare_json && contains(rest, "[");
+      format_.bare_list = !format_.bare_json && call.middle.starts_with('(');
+    }
+    const std::string_view middle = trimmed(std::string_view(call.middle).substr(0, call.middle.find('{')));
+    if (word.empty() || contains(rest, "{") || middle.empty() || contains(middle, "\"") || contains(middle, "("))
+      return;
+    format_.separator = middle;
+    // What ends such a call follows its last brace, up to the end of the line or a marker.
+    if (const std::size_t brace = call.after.find('}'); brace != std::string::npos) {
+      const std::string_view end = trimmed(std::string_view(call.after).substr(brace + 1));
+      add(format_.closers, end.substr(0, end.find_first_of("\n<[")));
+    }
+  }
+
+  /// The template prints no calls.
+  void find_unprinted() {
+    for (const auto& marker : known_) {
+      if (!has_word(marker, kCallWords) || has_word(marker, kOtherWords)) continue;
+      add(is_closing(marker) ? format_.closers : format_.openers, marker);
+      if (!is_closing(marker)) add(format_.closers, closing_of(marker, known_));
+    }
+    for (const auto element : kElements)
+      if (contains(source_, element)) add(format_.elements, element);
+    for (const auto& row : kUnprintedFormats) {
+      if (format_.has_calls() || !contains(source_, row.sign)) continue;
+      add(format_.openers, row.opener);
+      add(format_.closers, row.closer);
+    }
+  }
+
+  std::string_view source_, eos_;
+  std::span<const std::string> control_;
+  std::vector<std::string> known_;
+  FormatProbe probe_;
+  AnswerFormat format_;
+};
+
+}  // namespace
+
+AnswerFormat find_answer_format(std::string_view source, std::span<const std::string> control_tokens,
+                                std::string_view bos_token, std::string_view eos_token) {
+  return FormatFinder(source, control_tokens, bos_token, eos_token).find();
+}
+
+}  // namespace forge::text
