@@ -5,30 +5,19 @@
 #include "text/answer/format_probe.h"
 #include "text/answer/format_table.h"
 #include "text/answer/markers.h"
+#include "text/answer/white_space.h"
 
 namespace forge::text {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n", kFence = "```";
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 template <class Words>
 bool has_word(std::string_view marker, const Words& words) {
   const std::string word = word_of(marker);
-  return std::ranges::any_of(words, [&](std::string_view part) { return contains(word, part); });
+  return std::ranges::any_of(words, [&](std::string_view part) { return word.contains(part); });
 }
 
 void add(std::vector<std::string>& list, std::string_view marker) {
   if (!marker.empty() && std::ranges::find(list, marker) == list.end()) list.emplace_back(marker);
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
 /// Markers with the words that follow them directly: `<|begin|>assistant`, `<|content|>`.
@@ -60,14 +49,14 @@ class FormatFinder {
   }
 
   AnswerFormat find() {
-    if (contains(source_, kChannelMarkers.channel) && contains(source_, kChannelMarkers.message)) {
+    if (source_.contains(kChannelMarkers.channel) && source_.contains(kChannelMarkers.message)) {
       format_.channels = true;
       for (const auto end : kChannelMarkers.ends) add(format_.closers, end);
       add(format_.closers, kChannelMarkers.start);
       return format_;
     }
     find_reasoning();
-    if (contains(source_, ">>>all")) {
+    if (source_.contains(">>>all")) {
       format_.recipients = true;
       add(format_.openers, kRecipientMark);
       add(format_.closers, kRecipientMark);
@@ -75,7 +64,7 @@ class FormatFinder {
       read_call(*probe_.call);
     }
     if (!format_.has_calls()) find_unprinted();
-    if (contains(source_, kPythonTag) || (format_.bare_json && std::ranges::find(known_, kPythonTag) != known_.end()))
+    if (source_.contains(kPythonTag) || (format_.bare_json && std::ranges::find(known_, kPythonTag) != known_.end()))
       add(format_.openers, kPythonTag);
     if (probe_.before_content) read_content();
     if (!format_.closers.empty()) {
@@ -83,7 +72,7 @@ class FormatFinder {
       for (const auto& token : control_)
         if (token.size() > 2 && is_closing(token) && token != format_.think_close) add(format_.closers, token);
     }
-    format_.cdata = contains(source_, "<![CDATA[");
+    format_.cdata = source_.contains("<![CDATA[");
     return format_;
   }
 
@@ -132,7 +121,7 @@ class FormatFinder {
     for (const auto& marker : before)
       if (std::ranges::find(format_.dropped, marker) != format_.dropped.end()) {
         const std::string end = closing_of(marker, known_);
-        if (contains(*probe_.after_content, end)) add(format_.dropped, end);
+        if (probe_.after_content->contains(end)) add(format_.dropped, end);
       }
   }
 
@@ -150,7 +139,7 @@ class FormatFinder {
     const std::size_t tag = rest.rfind('<');
     if (tag != std::string_view::npos && tag + 1 == rest.size())
       format_.name_is_tag = true;
-    else if (tag != std::string_view::npos && !contains(rest.substr(tag), ">"))
+    else if (tag != std::string_view::npos && !rest.substr(tag).contains('>'))
       add(format_.elements, rest.substr(tag));
     else if (format_.openers.empty())
       read_unmarked(call, rest);
@@ -163,7 +152,7 @@ class FormatFinder {
     for (const auto& marker : markers_in(call.after))
       if (std::ranges::find(format_.openers, marker) == format_.openers.end() && marker != format_.quote)
         add(format_.closers, marker);
-    if (contains(call.after, kFence)) add(format_.closers, kFence);
+    if (call.after.contains(kFence)) add(format_.closers, kFence);
     for (const auto& opener : std::vector<std::string>(format_.openers))
       if (marker_size(opener) == opener.size()) add(format_.closers, closing_of(opener, known_));
   }
@@ -178,13 +167,12 @@ class FormatFinder {
     } else if (rest.empty()) {
       format_.bare_name = call.middle.starts_with('\n');
     } else {
-      format_.bare_json = contains(rest, "{");
-      format_.bare_json_list = format_.bare_json && contains(rest, "[");
+      format_.bare_json = rest.contains("{");
+      format_.bare_json_list = format_.bare_json && rest.contains("[");
       format_.bare_list = !format_.bare_json && call.middle.starts_with('(');
     }
     const std::string_view middle = trimmed(std::string_view(call.middle).substr(0, call.middle.find('{')));
-    if (word.empty() || contains(rest, "{") || middle.empty() || contains(middle, "\"") || contains(middle, "("))
-      return;
+    if (word.empty() || rest.contains("{") || middle.empty() || middle.contains("\"") || middle.contains("(")) return;
     format_.separator = middle;
     // What ends such a call follows its last brace, up to the end of the line or a marker.
     if (const std::size_t brace = call.after.find('}'); brace != std::string::npos) {
@@ -201,9 +189,9 @@ class FormatFinder {
       if (!is_closing(marker)) add(format_.closers, closing_of(marker, known_));
     }
     for (const auto element : kElements)
-      if (contains(source_, element)) add(format_.elements, element);
+      if (source_.contains(element)) add(format_.elements, element);
     for (const auto& row : kUnprintedFormats) {
-      if (format_.has_calls() || !contains(source_, row.sign)) continue;
+      if (format_.has_calls() || !source_.contains(row.sign)) continue;
       add(format_.openers, row.opener);
       add(format_.closers, row.closer);
     }

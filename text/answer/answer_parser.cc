@@ -5,11 +5,10 @@
 
 #include "text/answer/call_head.h"
 #include "text/answer/format_table.h"
+#include "text/answer/white_space.h"
 
 namespace forge::text {
 namespace {
-
-constexpr std::string_view kSpace = " \t\r\n";
 
 std::string_view trimmed_end(std::string_view text) {
   const std::size_t end = text.find_last_not_of(kSpace);

@@ -1,11 +1,10 @@
 #include "text/answer/answer_sink.h"
+#include "text/answer/white_space.h"
 
 #include <utility>
 
 namespace forge::text {
 namespace {
-
-constexpr std::string_view kSpace = " \t\r\n";
 
 /// Appends `text` to `out` without white space at its end, which goes to `held`; what was held comes first. Returns
 /// true if anything but white space was there. Leading white space is dropped unless `started`.

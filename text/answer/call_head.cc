@@ -7,17 +7,12 @@
 #include <vector>
 
 #include "text/answer/markers.h"
+#include "text/answer/white_space.h"
 
 namespace forge::text {
 namespace {
 
 constexpr std::size_t kHeadBytesMax = 1024;
-constexpr std::string_view kSpace = " \t\r\n", kFence = "```";
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 /// The name and id among the words of a head and the markers between them.
 struct Identity {
   std::string name, id;
@@ -132,7 +127,7 @@ class HeadParser {
       return decided(at_ + size, read_keyed_arguments(context_, name_));
     }
     const std::string word = word_of(marker);
-    if (!words_.empty() && marker.starts_with("</") && word == last_tag_ && contains(word, "name")) {
+    if (!words_.empty() && marker.starts_with("</") && word == last_tag_ && word.contains("name")) {
       at_ += size;  // </name>
       return std::nullopt;
     }
@@ -143,7 +138,7 @@ class HeadParser {
       sink_.arguments("{}");
       return decided(at_, nullptr);
     }
-    if (contains(word, "key")) {
+    if (word.contains("key")) {
       if (words_.empty() || !start_call()) return fail();
       return decided(at_, read_keyed_arguments(context_, name_));
     }

@@ -5,15 +5,12 @@
 
 #include "text/answer/call_reader.h"
 #include "text/answer/json_scanner.h"
+#include "text/answer/white_space.h"
 
 namespace forge::text {
 namespace {
 
 constexpr std::size_t kHeldArgumentsMax = 1u << 20;
-
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
 
 enum class Key : std::uint8_t { kName, kArguments, kId, kFunction, kOther };
 

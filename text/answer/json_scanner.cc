@@ -1,13 +1,11 @@
 #include "text/answer/json_scanner.h"
+#include "text/answer/white_space.h"
 
 #include <fmt/format.h>
 
 namespace forge::text {
 namespace {
 
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }

@@ -1,4 +1,5 @@
 #include "text/answer/literal_reader.h"
+#include "text/answer/white_space.h"
 
 #include <charconv>
 #include <utility>
@@ -8,9 +9,6 @@ namespace {
 
 constexpr std::size_t kWordMax = 512;
 
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
 bool is_word(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' ||
          c == '+' || c == '.' || static_cast<unsigned char>(c) >= 0x80;

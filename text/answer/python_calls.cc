@@ -5,15 +5,10 @@
 
 #include "text/answer/call_reader.h"
 #include "text/answer/literal_reader.h"
+#include "text/answer/white_space.h"
 
 namespace forge::text {
 namespace {
-
-constexpr std::string_view kSpace = " \t\r\n";
-
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
 
 class LiteralArguments final : public CallReader {
  public:

@@ -5,6 +5,7 @@
 #include "support/error.h"
 #include "text/answer/json_scanner.h"
 #include "text/answer/literal_reader.h"
+#include "text/answer/white_space.h"
 
 namespace forge::text {
 namespace {
@@ -65,12 +66,6 @@ ValueTypes types_of(const json& schema, const json& root, int depth) {
   if (types == 0 && schema.contains("items")) types = kArray;
   if (types == 0 && (schema.contains("pattern") || schema.contains("maxLength"))) types = kString;
   return types;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
 }  // namespace
