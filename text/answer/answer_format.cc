@@ -167,12 +167,12 @@ class FormatFinder {
     } else if (rest.empty()) {
       format_.bare_name = call.middle.starts_with('\n');
     } else {
-      format_.bare_json = rest.contains("{");
-      format_.bare_json_list = format_.bare_json && rest.contains("[");
+      format_.bare_json = rest.contains('{');
+      format_.bare_json_list = format_.bare_json && rest.contains('[');
       format_.bare_list = !format_.bare_json && call.middle.starts_with('(');
     }
     const std::string_view middle = trimmed(std::string_view(call.middle).substr(0, call.middle.find('{')));
-    if (word.empty() || rest.contains("{") || middle.empty() || middle.contains("\"") || middle.contains("(")) return;
+    if (word.empty() || rest.contains('{') || middle.empty() || middle.contains('"') || middle.contains('(')) return;
     format_.separator = middle;
     // What ends such a call follows its last brace, up to the end of the line or a marker.
     if (const std::size_t brace = call.after.find('}'); brace != std::string::npos) {

@@ -67,7 +67,6 @@ bool is_closing(std::string_view marker) {
 }
 
 std::string closing_of(std::string_view marker, std::span<const std::string> known) {
-  const std::string word = word_of(marker);
   std::vector<std::string> candidates;
   const auto replaced = [&](std::string_view from, std::string_view to) {
     std::string out(marker);
