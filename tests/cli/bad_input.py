@@ -164,6 +164,10 @@ def bad_flags():
                        ("pieces that are no texts", b'{"template_source": "x", "chunks": [1]}')):
         refused(f"an answer's line with {name}", USAGE, "usage", "inspect", "parse-answers", stdin=line + b"\n",
                 contains=["line 1: "])
+    for name, line in (("no JSON", b'{"regex'), ("no text", b'{"regex": "a"}'), ("no constraint", b'{"text": "a"}'),
+                       ("deep", b"[" * 100000 + b"]" * 100000)):
+        refused(f"a constraint's line with {name}", USAGE, "usage", "inspect", "check-constraints", model,
+                stdin=line + b"\n", contains=["line 1 "])
 
 
 def bad_prompts():

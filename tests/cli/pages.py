@@ -13,7 +13,8 @@ import subprocess
 from lib_cli import BIN, FOLDER, at, case, environment, finish, said, skip, tool, write
 
 TOOLS = ("bench", "compile", "inspect", "run", "serve")
-COMMANDS = ("tokenize", "render-chat", "devices", "self-test", "families", "trace", "cache", "parse-answers")
+COMMANDS = ("tokenize", "render-chat", "devices", "self-test", "families", "trace", "cache", "parse-answers",
+            "check-constraints")
 FORMS = {"man": "{}.1", "bash": "{}.bash", "zsh": "_{}", "fish": "{}.fish"}
 
 

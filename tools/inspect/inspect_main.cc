@@ -24,6 +24,7 @@
 #include "tools/inspect/inspect_cache.h"
 #include "tools/inspect/inspect_chat.h"
 #include "tools/inspect/inspect_code.h"
+#include "tools/inspect/inspect_constraints.h"
 #include "tools/inspect/inspect_families.h"
 #include "tools/inspect/inspect_graph.h"
 #include "tools/inspect/inspect_model.h"
@@ -39,6 +40,7 @@ using namespace forge::tools;
 constexpr const char* kInspectFooter =
     "Further commands:\n"
     "  forge-inspect tokenize MODEL [--special] < TEXT      print the token ids of a text\n"
+    "  forge-inspect check-constraints MODEL < LINES        check texts against regular expressions\n"
     "  forge-inspect render-chat --template FILE < JSON     print the prompt that a chat template makes\n"
     "  forge-inspect parse-answers < JSON LINES             parse answers: reasoning, content and tool calls\n"
     "  forge-inspect devices [--json]                       list the CPU, GPUs, drivers and compilers\n"
@@ -64,6 +66,22 @@ struct Tokenize {
     std::ostringstream ids;
     inspect_tokenize(model, special, std::cin, ids, std::cerr);
     Output().write(ids.view());
+  }
+};
+
+struct CheckConstraints {
+  std::string model;
+  Options options{"forge-inspect check-constraints",
+                  "Says for each line on stdin whether its text is what its constraint allows, by masks of tokens.",
+                  "Reads {\"regex\": \"[0-9]+\", \"text\": \"42\"}. Writes {\"accepted\": true} or {\"refused\": "
+                  "\"why\"}, line for line.\n"};
+
+  CheckConstraints() { options.positional("MODEL", model, "a GGUF file; its vocabulary is enough"); }
+  void run() const {
+    std::ios::sync_with_stdio(false);
+    std::ostringstream answers;
+    inspect_constraints(model, std::cin, answers);
+    Output().write(answers.view());
   }
 };
 
@@ -200,7 +218,8 @@ struct Command {
   void (*run)(int argc, char** argv);
   OptionPage (*page)();
 };
-constexpr std::array<Command, 8> kCommands{{{"tokenize", run<Tokenize>, page<Tokenize>},
+constexpr std::array<Command, 9> kCommands{{{"tokenize", run<Tokenize>, page<Tokenize>},
+                                            {"check-constraints", run<CheckConstraints>, page<CheckConstraints>},
                                             {"render-chat", run<RenderChat>, page<RenderChat>},
                                             {"parse-answers", run<ParseAnswers>, page<ParseAnswers>},
                                             {"devices", run<Devices>, page<Devices>},

@@ -1,0 +1,155 @@
+#include "text/constraint/regex_syntax.h"
+
+#include <fmt/core.h>
+
+#include "support/error.h"
+#include "text/constraint/code_ranges.h"
+#include "text/constraint/regex_class.h"
+#include "text/constraint/regex_tree.h"
+
+namespace forge::text::constraint {
+namespace {
+
+using Kind = RegexNode::Kind;
+
+class Parser {
+ public:
+  Parser(RegularPool& pool, std::string_view pattern) : pool_(pool), in_(pattern) {}
+
+  RegexNode whole() {
+    auto node = alternatives(0);
+    if (!in_.done()) in_.fail("a ) without its (");
+    return node;
+  }
+
+ private:
+  static RegexNode language(Expr expr) { return {.language = expr}; }
+
+  RegexNode alternatives(unsigned depth) {
+    if (depth > kRegexDepthMax) in_.fail(fmt::format("more than {} groups inside groups", kRegexDepthMax));
+    std::vector<RegexNode> parts;
+    bool anchored = false;
+    do {
+      parts.push_back(concatenation(depth));
+      anchored |= parts.back().anchored();
+    } while (in_.take("|"));
+    if (parts.size() == 1) return std::move(parts[0]);
+    if (anchored) return {.kind = Kind::kOr, .parts = std::move(parts)};
+    std::vector<Expr> languages;
+    languages.reserve(parts.size());
+    for (const auto& part : parts) languages.push_back(part.language);
+    return language(pool_.or_(languages));
+  }
+
+  RegexNode concatenation(unsigned depth) {
+    std::vector<RegexNode> parts;
+    bool anchored = false;
+    while (!in_.done() && in_.peek() != '|' && in_.peek() != ')') {
+      parts.push_back(quantified(depth));
+      anchored |= parts.back().anchored();
+    }
+    if (parts.size() == 1) return std::move(parts[0]);
+    if (anchored) return {.kind = Kind::kConcat, .parts = std::move(parts)};
+    Expr expr = RegularPool::kEpsilon;
+    for (auto at = parts.rbegin(); at != parts.rend(); ++at) expr = pool_.concat(at->language, expr);
+    return language(expr);
+  }
+
+  RegexNode quantified(unsigned depth) {
+    auto node = atom(depth);
+    const bool is_anchor = node.kind == Kind::kStart || node.kind == Kind::kEnd;
+    std::uint32_t min = 0, max = kUnbounded;
+    if (in_.take("*")) {
+    } else if (in_.take("+")) {
+      min = 1;
+    } else if (in_.take("?")) {
+      max = 1;
+    } else if (in_.take("{")) {
+      if (!is_digit(in_.peek())) in_.fail("a { that begins no quantifier; write \\{ for the character");
+      min = max = in_.number();
+      if (in_.take(",")) max = is_digit(in_.peek()) ? in_.number() : kUnbounded;
+      if (!in_.take("}")) in_.fail("a quantifier { is not closed");
+      if (max < min) in_.fail("the counts of a quantifier are out of order");
+    } else {
+      return node;
+    }
+    in_.take("?");  // lazy: the same language
+    if (is_anchor) in_.fail("nothing to repeat");
+    if (!node.anchored()) return language(pool_.repeat(node.language, min, max));
+    RegexNode repeat{.kind = Kind::kRepeat, .min = min, .max = max};
+    repeat.parts.push_back(std::move(node));
+    return repeat;
+  }
+
+  RegexNode atom(unsigned depth) {
+    if (in_.take("^")) return {.kind = Kind::kStart};
+    if (in_.take("$")) return {.kind = Kind::kEnd};
+    if (in_.take("(")) {
+      open_group();
+      auto node = alternatives(depth + 1);
+      if (!in_.take(")")) in_.fail("a group ( is not closed");
+      return node;
+    }
+    if (in_.take(".")) return language(utf8_of(pool_, dot_ranges()));
+    if (in_.take("[")) return language(utf8_of(pool_, in_.bracketed()));
+    if (in_.take("\\")) return language(utf8_of(pool_, in_.escape()));
+    if (const char c = in_.peek(); c == '*' || c == '+' || c == '?') in_.fail("nothing to repeat");
+    if (in_.peek() == '{') in_.fail("a { that begins no quantifier; write \\{ for the character");
+    const auto code = in_.take_code();
+    return language(utf8_of(pool_, {{code, code}}));
+  }
+
+  void open_group() {
+    if (!in_.take("?") || in_.take(":")) return;
+    if (in_.peek() == '=' || in_.peek() == '!') in_.fail("look-ahead is not supported");
+    if (!in_.take("<")) in_.fail("inline flags are not supported");
+    if (in_.peek() == '=' || in_.peek() == '!') in_.fail("look-behind is not supported");
+    bool is_first = true;
+    while (!in_.take(">")) {
+      if (in_.done()) in_.fail("the name of a group is not closed");
+      const auto code = in_.take_code();
+      const bool ok =
+          code >= 0x80 || code == '_' || code == '$' || (code | 32U) - 'a' < 26 || (!is_first && code - '0' < 10);
+      if (!ok) in_.fail("a bad name of a group");
+      is_first = false;
+    }
+    if (is_first) in_.fail("the name of a group is empty");
+  }
+
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+  RegularPool& pool_;
+  RegexReader in_;
+};
+
+/// Lets any text stand before and behind an alternative where no anchor says otherwise.
+RegexNode searched(RegularPool& pool, RegexNode root) {
+  const auto any = pool.star(any_character(pool));
+  if (root.kind == Kind::kOr) {
+    for (auto& part : root.parts) part = searched(pool, std::move(part));
+    return root;
+  }
+  RegexNode all{.kind = Kind::kConcat};
+  if (root.kind == Kind::kConcat) {
+    all.parts = std::move(root.parts);
+  } else {
+    all.parts.push_back(std::move(root));
+  }
+  if (all.parts.empty() || all.parts.front().kind != Kind::kStart)
+    all.parts.insert(all.parts.begin(), {.language = any});
+  if (all.parts.back().kind != Kind::kEnd) all.parts.push_back({.language = any});
+  return all;
+}
+
+}  // namespace
+
+Expr parse_regex(RegularPool& pool, std::string_view pattern, RegexMatch match) {
+  if (pattern.size() > kRegexBytesMax)
+    throw Error(ErrorCode::kUsage, fmt::format("the regular expression has {} bytes", pattern.size()),
+                fmt::format("the limit is {}", kRegexBytesMax));
+  auto root = Parser(pool, pattern).whole();
+  if (match == RegexMatch::kSearch) root = searched(pool, std::move(root));
+  return language_of(pool, root);
+}
+
+}  // namespace forge::text::constraint

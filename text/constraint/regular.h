@@ -1,0 +1,135 @@
+#pragma once
+// Regular expressions over bytes as hash-consed nodes, matched by derivatives.
+//
+// The derivative of a language L by a byte b is { w : bw in L }. It exists for every operator here, intersection and
+// complement included, so an expression is its own automaton: states are expressions and a step is a derivative
+// (sources: Brzozowski, "Derivatives of Regular Expressions", JACM 1964; Owens, Reppy, Turon, "Regular-expression
+// derivatives re-examined", JFP 2009). Constructors bring expressions into a normal form (associative, commutative,
+// idempotent), which keeps the number of different derivatives finite. A counted repeat is one node whose derivative
+// decrements it, so {1,20000} costs no more than a star.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "text/constraint/byte_set.h"
+
+namespace forge::text::constraint {
+
+/// A language: the number of a node in a RegularPool. Equal numbers are equal languages, not the other way round.
+using Expr = std::uint32_t;
+
+/// No upper bound of a repeat.
+inline constexpr std::uint32_t kUnbounded = UINT32_MAX;
+
+/// Makes and owns expressions. Not thread-safe. Every member that may add nodes throws Error(kMemory) once the pool
+/// holds more than its limit.
+class RegularPool {
+ public:
+  enum class Op : std::uint8_t { kEmpty, kEpsilon, kBytes, kConcat, kOr, kAnd, kNot, kRepeat };
+  static constexpr Expr kEmpty = 0;    ///< the language without words
+  static constexpr Expr kEpsilon = 1;  ///< the language of the empty word
+  static constexpr Expr kAll = 2;      ///< every byte sequence
+  static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
+
+  explicit RegularPool(std::size_t bytes_max = kBytesMax);
+  RegularPool(const RegularPool&) = delete;
+  RegularPool& operator=(const RegularPool&) = delete;
+
+  [[nodiscard]] Expr bytes(const ByteSet& set);  ///< one byte of the set
+  [[nodiscard]] Expr literal(std::string_view text);
+  [[nodiscard]] Expr concat(Expr head, Expr tail);
+  [[nodiscard]] Expr or_(std::span<const Expr> args);
+  [[nodiscard]] Expr or_(std::initializer_list<Expr> args) { return or_(std::span(args.begin(), args.size())); }
+  [[nodiscard]] Expr and_(std::span<const Expr> args);
+  [[nodiscard]] Expr and_(std::initializer_list<Expr> args) { return and_(std::span(args.begin(), args.size())); }
+  [[nodiscard]] Expr not_(Expr arg);  ///< every byte sequence, UTF-8 or not, that is no word of `arg`
+  /// From `min` to `max` words of `arg`, one after another. Precondition: min <= max.
+  [[nodiscard]] Expr repeat(Expr arg, std::uint32_t min, std::uint32_t max);
+  [[nodiscard]] Expr star(Expr arg) { return repeat(arg, 0, kUnbounded); }
+  /// The words of `arg` but the empty one.
+  [[nodiscard]] Expr without_epsilon(Expr arg);
+
+  [[nodiscard]] Expr derivative(Expr expr, std::uint8_t byte);
+  [[nodiscard]] bool nullable(Expr expr) const { return nodes_[expr].nullable; }  ///< holds the empty word
+  /// True if `expr` has neither intersection nor complement. Such an expression other than kEmpty has a word.
+  [[nodiscard]] bool is_plain(Expr expr) const { return nodes_[expr].plain; }
+  /// The bytes that words begin with; exact for plain expressions, else a superset.
+  [[nodiscard]] const ByteSet& first(Expr expr) const { return sets_[nodes_[expr].first]; }
+
+  /// True if the language has no word. Explores derivatives until it meets a nullable one, and remembers verdicts.
+  /// Errors: kMemory if that takes more than the pool's limit.
+  [[nodiscard]] bool is_empty(Expr expr);
+  /// True if every word of `inner` is a word of `outer`. Errors: those of is_empty.
+  [[nodiscard]] bool includes(Expr outer, Expr inner);
+
+  /// An expression that allows the same beginnings of at most `bytes` bytes, with every count above `bytes` replaced by
+  /// one just above it or by no bound: the states of a long counted repeat become one. Plain expressions only; others
+  /// come back as they are.
+  [[nodiscard]] Expr within_horizon(Expr expr, std::uint32_t bytes);
+
+  /// The bytes that no expression made so far tells apart have equal numbers, from 0. Derivatives make no new classes.
+  struct ByteClasses {
+    std::array<std::uint8_t, 256> of{};
+    std::vector<std::uint8_t> representative{0};  ///< a byte of each class
+  };
+  [[nodiscard]] const ByteClasses& byte_classes() const { return classes_; }
+
+  [[nodiscard]] std::size_t size() const { return nodes_.size(); }
+  [[nodiscard]] std::size_t memory_bytes() const;
+
+ private:
+  friend class Alternation;
+  struct Node {
+    std::uint32_t a = 0;      // kBytes: set; kConcat: head; kNot, kRepeat: argument; kOr, kAnd: first index in args_
+    std::uint32_t b = 0;      // kConcat: tail; kRepeat: min; kOr, kAnd: number of arguments
+    std::uint32_t c = 0;      // kRepeat: max
+    std::uint32_t first = 0;  // in sets_
+    Op op = Op::kEmpty;
+    bool nullable = false, plain = true;
+    bool counted = false;  // holds a repeat with a bound other than 0 and 1
+  };
+  enum class Verdict : std::uint8_t { kUnknown, kEmpty, kInhabited };
+  struct NodeHash {
+    const RegularPool* pool;
+    std::size_t operator()(Expr expr) const;
+  };
+  struct NodeEqual {
+    const RegularPool* pool;
+    bool operator()(Expr x, Expr y) const;
+  };
+  struct SetHash {
+    std::size_t operator()(const ByteSet& set) const;
+  };
+
+  [[nodiscard]] std::span<const Expr> args(const Node& node) const { return std::span(args_).subspan(node.a, node.b); }
+  std::uint32_t set_number(const ByteSet& set);
+  void refine_classes(const ByteSet& set);
+  Expr intern(Node node);
+  Expr intern(Op op, std::span<const Expr> args);
+  Expr concat_pair(Expr head, Expr tail);
+  Expr derivative_of(Expr expr, std::uint8_t byte);
+  Expr derivative_of_spine(Expr expr, std::uint8_t byte);
+  bool known_inhabited(Expr expr) const;
+  void check_limit() const;
+
+  std::vector<Node> nodes_;
+  std::vector<Expr> args_;
+  std::vector<ByteSet> sets_;
+  ByteClasses classes_;
+  std::unordered_map<ByteSet, std::uint32_t, SetHash> set_numbers_;
+  std::unordered_set<Expr, NodeHash, NodeEqual> known_;
+  std::vector<Verdict> verdicts_;
+  std::unordered_map<std::uint64_t, Expr> horizons_;     // (bytes, expr) -> within_horizon
+  std::unordered_map<std::uint64_t, Expr> derivatives_;  // (expr, byte) -> derivative
+  std::size_t bytes_max_;
+  unsigned or_depth_ = 0;  // nested calls of or_, which factor common beginnings
+};
+
+}  // namespace forge::text::constraint

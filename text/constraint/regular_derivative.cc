@@ -1,0 +1,178 @@
+#include <algorithm>
+
+#include "text/constraint/regular.h"
+
+namespace forge::text::constraint {
+
+namespace {
+
+constexpr std::size_t kDerivativesMax = std::size_t{1} << 18;  ///< kept; some 10 MiB
+
+}  // namespace
+
+Expr RegularPool::derivative(Expr expr, std::uint8_t byte) {
+  const auto& node = nodes_[expr];
+  if (!sets_[node.first].has(byte)) return kEmpty;
+  if (node.op == Op::kBytes) return kEpsilon;
+  // Expressions share their parts, so without this table a nested one takes exponential time.
+  const std::uint64_t key = std::uint64_t{expr} << 8U | byte;
+  if (const auto known = derivatives_.find(key); known != derivatives_.end()) return known->second;
+  const auto result = derivative_of(expr, byte);
+  if (derivatives_.size() == kDerivativesMax) derivatives_.clear();
+  derivatives_.emplace(key, result);
+  return result;
+}
+
+/// derivative() of an expression that can begin with the byte.
+Expr RegularPool::derivative_of(Expr expr, std::uint8_t byte) {
+  const auto node = nodes_[expr];  // a copy: the pool grows below
+  switch (node.op) {
+    case Op::kEmpty:
+    case Op::kEpsilon:
+      return kEmpty;
+    case Op::kBytes:
+      return kEpsilon;
+    case Op::kConcat:
+      return derivative_of_spine(expr, byte);
+    case Op::kRepeat: {
+      const auto max = node.c == kUnbounded ? kUnbounded : node.c - 1;
+      const auto head = derivative(node.a, byte);
+      return head == kEmpty ? kEmpty : concat(head, repeat(node.a, node.b == 0 ? 0 : node.b - 1, max));
+    }
+    case Op::kNot:
+      return not_(derivative(node.a, byte));
+    case Op::kOr:
+    case Op::kAnd:
+      break;
+  }
+  std::vector<Expr> parts;
+  for (std::uint32_t i = 0; i < node.b; ++i) {
+    const auto arg = args_[node.a + i];
+    if (node.op == Op::kOr && !first(arg).has(byte)) continue;
+    parts.push_back(derivative(arg, byte));
+    if (node.op == Op::kAnd && parts.back() == kEmpty) return kEmpty;
+  }
+  return node.op == Op::kOr ? or_(parts) : and_(parts);
+}
+
+/// The derivative of a concatenation: of its first factor and, as long as the factors before are nullable, of the
+/// others.
+Expr RegularPool::derivative_of_spine(Expr expr, std::uint8_t byte) {
+  std::vector<Expr> parts;
+  for (bool more = true; more;) {
+    const auto node = nodes_[expr];
+    const bool is_concat = node.op == Op::kConcat;
+    const auto factor = is_concat ? node.a : expr;
+    if (first(factor).has(byte)) {
+      const auto head = derivative(factor, byte);
+      if (head != kEmpty) parts.push_back(is_concat ? concat(head, node.b) : head);
+    }
+    more = is_concat && nodes_[factor].nullable;
+    if (more) expr = node.b;
+  }
+  return parts.size() == 1 ? parts[0] : or_(parts);
+}
+
+Expr RegularPool::without_epsilon(Expr expr) {
+  const auto node = nodes_[expr];
+  if (!node.nullable) return expr;
+  switch (node.op) {
+    case Op::kEpsilon:
+      return kEmpty;
+    case Op::kRepeat: {
+      if (!nodes_[node.a].nullable) return repeat(node.a, 1, node.c);
+      const auto max = node.c == kUnbounded ? kUnbounded : node.c - 1;
+      return concat(without_epsilon(node.a), repeat(node.a, 0, max));
+    }
+    case Op::kConcat: {
+      std::vector<Expr> parts;
+      for (; nodes_[expr].op == Op::kConcat; expr = nodes_[expr].b)
+        parts.push_back(concat(without_epsilon(nodes_[expr].a), nodes_[expr].b));
+      parts.push_back(without_epsilon(expr));
+      return or_(parts);
+    }
+    case Op::kOr: {
+      std::vector<Expr> parts;
+      for (std::uint32_t i = 0; i < node.b; ++i) parts.push_back(without_epsilon(args_[node.a + i]));
+      return or_(parts);
+    }
+    default:
+      return and_({expr, not_(kEpsilon)});
+  }
+}
+
+bool RegularPool::known_inhabited(Expr expr) const {
+  const auto& node = nodes_[expr];
+  if (node.nullable || (node.plain && expr != kEmpty)) return true;
+  if (expr < verdicts_.size() && verdicts_[expr] == Verdict::kInhabited) return true;
+  return node.op == Op::kOr && std::ranges::any_of(args(node), [&](Expr arg) { return known_inhabited(arg); });
+}
+
+bool RegularPool::is_empty(Expr expr) {
+  if (expr == kEmpty) return true;
+  if (known_inhabited(expr)) return false;
+  if (expr < verdicts_.size() && verdicts_[expr] == Verdict::kEmpty) return true;
+  struct Visit {
+    Expr expr;
+    std::size_t from;
+  };
+  std::vector<Visit> visits{{expr, 0}};
+  std::unordered_set<Expr> seen{expr};
+  for (std::size_t at = 0; at < visits.size(); ++at) {
+    for (const auto byte : classes_.representative) {
+      const auto next = derivative(visits[at].expr, byte);
+      if (next == kEmpty || (next < verdicts_.size() && verdicts_[next] == Verdict::kEmpty)) continue;
+      if (known_inhabited(next)) {  // and so is everything on the way here
+        verdicts_.resize(nodes_.size());
+        verdicts_[next] = Verdict::kInhabited;
+        for (auto back = at;; back = visits[back].from) {
+          verdicts_[visits[back].expr] = Verdict::kInhabited;
+          if (back == 0) return false;
+        }
+      }
+      if (seen.insert(next).second) visits.push_back({next, at});
+    }
+  }
+  verdicts_.resize(nodes_.size());
+  for (const auto& visit : visits) verdicts_[visit.expr] = Verdict::kEmpty;
+  return true;
+}
+
+bool RegularPool::includes(Expr outer, Expr inner) {
+  return is_empty(and_({inner, not_(outer)}));
+}
+
+// Why it is exact: a beginning of at most `bytes` bytes passes at most so many words of a repeat's argument, the empty
+// word aside, so it cannot tell one count above `bytes` from another; and in a plain expression whatever has begun can
+// be completed.
+Expr RegularPool::within_horizon(Expr expr, std::uint32_t bytes) {
+  if (!nodes_[expr].counted || !nodes_[expr].plain) return expr;
+  const auto key = std::uint64_t{bytes} << 32 | expr;
+  if (const auto known = horizons_.find(key); known != horizons_.end()) return known->second;
+  const auto node = nodes_[expr];
+  Expr result = expr;
+  if (node.op == Op::kRepeat) {
+    const auto min = std::min(node.b, bytes + 1);
+    const auto max = node.c > bytes ? kUnbounded : node.c;
+    result = repeat(within_horizon(node.a, bytes), min, max);
+  } else if (node.op == Op::kOr) {
+    std::vector<Expr> parts;
+    for (std::uint32_t i = 0; i < node.b; ++i) parts.push_back(within_horizon(args_[node.a + i], bytes));
+    result = or_(parts);
+  } else if (node.op == Op::kConcat) {
+    std::vector<Expr> spine;
+    std::uint32_t passed = 0;  // bytes that the factors so far have at least; the horizon ends what is worth changing
+    Expr rest = expr;
+    for (; passed <= bytes && nodes_[rest].op == Op::kConcat && nodes_[rest].counted; rest = nodes_[rest].b) {
+      const auto& factor = nodes_[nodes_[rest].a];
+      spine.push_back(nodes_[rest].a);
+      if (!factor.nullable) passed += factor.op == Op::kRepeat ? std::min(factor.b, bytes + 1) : 1;
+    }
+    result = passed <= bytes && nodes_[rest].op != Op::kConcat ? within_horizon(rest, bytes) : rest;
+    for (auto at = spine.rbegin(); at != spine.rend(); ++at) result = concat(within_horizon(*at, bytes), result);
+  }
+  horizons_.emplace(key, result);
+  return result;
+}
+
+}  // namespace forge::text::constraint

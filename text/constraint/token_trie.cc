@@ -1,0 +1,129 @@
+#include "text/constraint/token_trie.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "support/error.h"
+
+namespace forge::text::constraint {
+namespace {
+
+std::vector<std::string> texts_of(const Tokenizer& tokenizer) {
+  std::vector<std::string> texts(static_cast<std::size_t>(tokenizer.vocab_size()));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const auto id = static_cast<std::int32_t>(i);
+    if (!tokenizer.is_control(id)) texts[i] = tokenizer.decode_piece(id);
+  }
+  return texts;
+}
+
+/// Where the next bytes of `tokens`, sorted, become a tree in preorder.
+class Layout {
+ public:
+  explicit Layout(std::vector<TrieNode>& nodes) : nodes_(nodes) {}
+
+  void add(std::string_view text, std::int32_t token) {
+    std::size_t common = 0;
+    while (common < text.size() && common < last_.size() && text[common] == last_[common]) ++common;
+    close(common);
+    for (auto i = common; i < text.size(); ++i) {
+      open_.push_back(nodes_.size());
+      nodes_.push_back({.depth = static_cast<std::uint16_t>(i), .byte = static_cast<std::uint8_t>(text[i])});
+    }
+    nodes_.back().token = token;
+    last_ = text;
+  }
+  void close(std::size_t depth) {
+    for (; open_.size() > depth; open_.pop_back())
+      nodes_[open_.back()].nodes = static_cast<std::uint32_t>(nodes_.size() - open_.back());
+  }
+
+ private:
+  std::vector<TrieNode>& nodes_;
+  std::vector<std::size_t> open_;
+  std::string_view last_;
+};
+
+}  // namespace
+
+TokenTrie::TokenTrie(const Tokenizer& tokenizer) : TokenTrie(texts_of(tokenizer), tokenizer.end_of_generation()) {}
+
+TokenTrie::TokenTrie(std::vector<std::string> tokens, std::vector<std::int32_t> end_tokens)
+    : tokens_(std::move(tokens)), end_tokens_(std::move(end_tokens)) {
+  std::ranges::sort(end_tokens_);
+  for (const auto id : end_tokens_) {
+    invariant(id >= 0 && static_cast<std::size_t>(id) < vocab(), "TXT-002", "an end token in the vocabulary");
+    tokens_[static_cast<std::size_t>(id)].clear();
+  }
+  build();
+}
+
+void TokenTrie::build() {
+  std::vector<std::int32_t> order;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    if (tokens_[i].size() > kBandBytes.back()) tokens_[i].clear();  // never generated under a constraint
+    if (!tokens_[i].empty()) order.push_back(static_cast<std::int32_t>(i));
+  }
+  const auto text = [&](std::int32_t id) { return std::string_view(tokens_[static_cast<std::size_t>(id)]); };
+  std::ranges::stable_sort(order, {}, text);
+  std::vector<Layout> layouts;
+  for (auto& nodes : bands_) layouts.emplace_back(nodes);
+  std::int32_t before = -1;
+  for (const auto id : order) {
+    const auto bytes = text(id);
+    if (before >= 0 && text(before) == bytes) {
+      same_.push_back({before, id});
+      continue;
+    }
+    before = id;
+    std::size_t band = 0;
+    while (bytes.size() > kBandBytes.at(band)) ++band;
+    layouts[band].add(bytes, id);
+    longest_.at(band) = std::max(longest_.at(band), static_cast<std::uint32_t>(bytes.size()));
+  }
+  for (auto& layout : layouts) layout.close(0);
+}
+
+bool TokenTrie::is_end(std::int32_t token) const {
+  return std::ranges::binary_search(end_tokens_, token);
+}
+
+void TokenTrie::add_same(std::span<std::uint32_t> mask) const {
+  for (const auto& [in_tree, other] : same_) {
+    const auto from = static_cast<std::uint32_t>(in_tree), to = static_cast<std::uint32_t>(other);
+    mask[to / 32] |= (mask[from / 32] >> from % 32 & 1U) << to % 32;
+  }
+}
+
+std::vector<std::int32_t> TokenTrie::spelled(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  while (!text.empty()) {
+    std::int32_t best = -1;
+    std::size_t length = 0;
+    for (const auto& nodes : bands_) {
+      std::size_t at = 0;
+      while (at < nodes.size() && nodes[at].depth < text.size()) {
+        const auto& node = nodes[at];
+        if (node.byte != static_cast<std::uint8_t>(text[node.depth])) {
+          // The next sibling, unless the parent's subtree ends here.
+          const auto next = at + node.nodes;
+          if (next >= nodes.size() || nodes[next].depth != node.depth) break;
+          at = next;
+          continue;
+        }
+        if (node.token >= 0 && node.depth + 1U > length) {
+          best = node.token;
+          length = node.depth + 1U;
+        }
+        if (node.nodes == 1) break;
+        ++at;
+      }
+    }
+    if (best < 0) return {};
+    ids.push_back(best);
+    text.remove_prefix(length);
+  }
+  return ids;
+}
+
+}  // namespace forge::text::constraint

@@ -1,0 +1,70 @@
+#pragma once
+// The tokens of a vocabulary by their bytes, laid out for computing masks: which tokens may come next under a
+// constraint. The automaton walks along the tree, so that tokens share the work for common beginnings and a dead state
+// skips all tokens below it (the idea is llguidance's; see docs/rooms/text.md).
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer/tokenizer.h"
+
+namespace forge::text::constraint {
+
+/// A node of a tree in preorder; the nodes below it follow it.
+struct TrieNode {
+  std::uint32_t nodes = 1;  ///< of the subtree, this one included
+  std::int32_t token = -1;  ///< that ends here; -1 if none does
+  std::uint16_t depth = 0;  ///< bytes before `byte`
+  std::uint8_t byte = 0;
+};
+
+/// Immutable once built, about 15 bytes of memory for each byte of the vocabulary that is not a common beginning.
+class TokenTrie {
+ public:
+  /// Tokens apart by length, because counts matter to short tokens in few places only (see
+  /// RegularPool::within_horizon).
+  static constexpr std::array<std::uint32_t, 3> kBandBytes{8, 24, 65535};
+  static constexpr std::size_t kBands = kBandBytes.size();
+
+  /// Takes every token that stands for text: no control and unknown tokens, and none that ends a generation.
+  explicit TokenTrie(const Tokenizer& tokenizer);
+  /// The same for tokens given by their bytes; an empty one is no text. `end_tokens` end a generation.
+  TokenTrie(std::vector<std::string> tokens, std::vector<std::int32_t> end_tokens);
+
+  [[nodiscard]] std::size_t vocab() const { return tokens_.size(); }
+  [[nodiscard]] std::size_t mask_words() const { return (vocab() + 31) / 32; }
+  /// The bytes of a token that may appear in a mask, empty for others.
+  [[nodiscard]] std::string_view bytes(std::int32_t token) const {
+    return token < 0 || static_cast<std::size_t>(token) >= vocab() ? std::string_view()
+                                                                   : tokens_[static_cast<std::size_t>(token)];
+  }
+  [[nodiscard]] const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
+  [[nodiscard]] bool is_end(std::int32_t token) const;
+  /// The tree of the tokens of at most kBandBytes[band] bytes that are in no band before.
+  [[nodiscard]] std::span<const TrieNode> band(std::size_t band) const { return bands_.at(band); }
+  /// The bytes of the longest token of a band.
+  [[nodiscard]] std::uint32_t longest(std::size_t band) const { return longest_.at(band); }
+
+  /// Sets the bits of the tokens that are spelled as one whose bit is set, so that equal texts are allowed alike.
+  void add_same(std::span<std::uint32_t> mask) const;
+  /// Tokens that spell `text`: the longest match again and again. Empty if some byte has no token.
+  [[nodiscard]] std::vector<std::int32_t> spelled(std::string_view text) const;
+
+ private:
+  struct Same {
+    std::int32_t in_tree, other;
+  };
+  void build();
+
+  std::vector<std::string> tokens_;
+  std::vector<std::int32_t> end_tokens_;  // ascending
+  std::array<std::vector<TrieNode>, kBands> bands_;
+  std::array<std::uint32_t, kBands> longest_{};
+  std::vector<Same> same_;
+};
+
+}  // namespace forge::text::constraint
