@@ -132,13 +132,13 @@ TEST_CASE("deltas come as the text does") {
 }
 
 TEST_CASE("schemas give the types of untyped values") {
-  CHECK(json_of_value("12", kString) == "\"12\"");
-  CHECK(json_of_value(" 12 ", kNumber) == "12");
-  CHECK(json_of_value("twelve", kNumber) == "\"twelve\"");
-  CHECK(json_of_value("False", kBoolean) == "false");
-  CHECK(json_of_value("null", kString | kNull) == "null");
-  CHECK(json_of_value("{'a': (1, None)}", kObject) == "{\"a\": [1, null]}");
-  CHECK(json_of_value("[1,", kArray) == "\"[1,\"");
+  CHECK(json_of_value("12", kStringType) == "\"12\"");
+  CHECK(json_of_value(" 12 ", kNumberType) == "12");
+  CHECK(json_of_value("twelve", kNumberType) == "\"twelve\"");
+  CHECK(json_of_value("False", kBooleanType) == "false");
+  CHECK(json_of_value("null", kStringType | kNullType) == "null");
+  CHECK(json_of_value("{'a': (1, None)}", kObjectType) == "{\"a\": [1, null]}");
+  CHECK(json_of_value("[1,", kArrayType) == "\"[1,\"");
   CHECK(json_of_value("x", 0) == "\"x\"");
   CHECK(json_of_value("[1]", 0) == "[1]");
 }

@@ -16,8 +16,11 @@ bool has_word(std::string_view marker, const Words& words) {
   return std::ranges::any_of(words, [&](std::string_view part) { return word.contains(part); });
 }
 
+bool has(const std::vector<std::string>& list, std::string_view marker) {
+  return std::ranges::find(list, marker) != list.end();
+}
 void add(std::vector<std::string>& list, std::string_view marker) {
-  if (!marker.empty() && std::ranges::find(list, marker) == list.end()) list.emplace_back(marker);
+  if (!marker.empty() && !has(list, marker)) list.emplace_back(marker);
 }
 
 /// Markers with the words that follow them directly: `<|begin|>assistant`, `<|content|>`.
@@ -64,7 +67,7 @@ class FormatFinder {
       read_call(*probe_.call);
     }
     if (!format_.has_calls()) find_unprinted();
-    if (source_.contains(kPythonTag) || (format_.bare_json && std::ranges::find(known_, kPythonTag) != known_.end()))
+    if (source_.contains(kPythonTag) || (format_.bare_json && has(known_, kPythonTag)))
       add(format_.openers, kPythonTag);
     if (probe_.before_content) read_content();
     if (!format_.closers.empty()) {
@@ -119,7 +122,7 @@ class FormatFinder {
     const std::vector<std::string> before = markers_in(*probe_.before_content);
     add_dropped(format_, *probe_.before_content);
     for (const auto& marker : before)
-      if (std::ranges::find(format_.dropped, marker) != format_.dropped.end()) {
+      if (has(format_.dropped, marker)) {
         const std::string end = closing_of(marker, known_);
         if (probe_.after_content->contains(end)) add(format_.dropped, end);
       }
@@ -128,7 +131,7 @@ class FormatFinder {
   void read_call(const FormatProbe::Call& call) {
     std::string_view rest = call.before;
     for (;;) {
-      rest.remove_prefix(std::min(rest.find_first_not_of(kSpace), rest.size()));
+      rest.remove_prefix(std::min(rest.find_first_not_of(kWhiteSpace), rest.size()));
       const std::size_t size = marker_size(rest);
       if (size == 0) break;
       const std::string_view marker = rest.substr(0, size);
@@ -150,8 +153,7 @@ class FormatFinder {
     }
     format_.strips_newlines = call.between.ends_with('\n') && call.after.starts_with('\n');
     for (const auto& marker : markers_in(call.after))
-      if (std::ranges::find(format_.openers, marker) == format_.openers.end() && marker != format_.quote)
-        add(format_.closers, marker);
+      if (!has(format_.openers, marker) && marker != format_.quote) add(format_.closers, marker);
     if (call.after.contains(kFence)) add(format_.closers, kFence);
     for (const auto& opener : std::vector<std::string>(format_.openers))
       if (marker_size(opener) == opener.size()) add(format_.closers, closing_of(opener, known_));

@@ -6,24 +6,14 @@
 #include "text/answer/call_head.h"
 #include "text/answer/format_table.h"
 #include "text/answer/white_space.h"
+#include "text/tokenizer/unicode.h"
 
 namespace forge::text {
 namespace {
 
 std::string_view trimmed_end(std::string_view text) {
-  const std::size_t end = text.find_last_not_of(kSpace);
+  const std::size_t end = text.find_last_not_of(kWhiteSpace);
   return end == std::string_view::npos ? std::string_view{} : text.substr(0, end + 1);
-}
-
-/// The number of bytes at the end of `text` that begin a character of UTF-8 without ending it.
-std::size_t begun_character(std::string_view text) {
-  for (std::size_t size = 1; size <= std::min<std::size_t>(3, text.size()); ++size) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - size]);
-    if ((byte & 0xc0) == 0x80) continue;
-    const std::size_t needs = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
-    return needs > size ? size : 0;
-  }
-  return 0;
 }
 
 }  // namespace
@@ -80,7 +70,7 @@ void AnswerParser::start(std::string_view prompt) {
 std::vector<AnswerDelta> AnswerParser::feed(std::string_view text) {
   text_ += std::exchange(carry_, {});
   text_ += text;
-  const std::size_t whole = text_.size() - begun_character(text_);
+  const std::size_t whole = complete_utf8_prefix(text_);
   carry_ = text_.substr(whole);
   text_.resize(whole);
   run(false, false);
@@ -118,7 +108,7 @@ bool AnswerParser::advance(bool end) {
     case State::kRaw:
       return read_raw(end);
     case State::kChannelHeader:
-      return read_channel_header(end);
+      return read_channel_header();
     case State::kChannelText:
       return read_channel_text(end);
     case State::kRecipient:
@@ -135,7 +125,7 @@ bool AnswerParser::read_text(bool end) {
   const MarkerSet::Found found = markers_.find(rest(), end);
   const std::string_view before = rest().substr(0, found.at);
   sink_.content(before);  // after a call, white space is held back and dropped before another one
-  if (before.find_first_not_of(kSpace) != std::string_view::npos) state_ = State::kText;
+  if (before.find_first_not_of(kWhiteSpace) != std::string_view::npos) state_ = State::kText;
   at_ += found.at;
   return found.size > 0 && read_marker(found);
 }
@@ -179,7 +169,7 @@ bool AnswerParser::read_unmarked(bool end, bool& waits) {
   const bool after = state_ == State::kAfter, in_list = after && in_list_;
   const bool bare = format_.is_bare() && !tools_.empty() && (after || sink_.at_start());
   if (!in_list && !bare) return false;
-  const std::size_t begin = rest().find_first_not_of(kSpace);
+  const std::size_t begin = rest().find_first_not_of(kWhiteSpace);
   if (begin == std::string_view::npos) return false;
   const std::string_view text = rest().substr(begin);
   const CallContext context{&format_, &tools_};
@@ -200,7 +190,7 @@ bool AnswerParser::read_unmarked(bool end, bool& waits) {
 bool AnswerParser::read_bare_name(std::string_view text, bool end, bool& waits) {
   const std::size_t line = text.find('\n');
   const std::string name(text.substr(0, line));
-  const std::size_t brace = line == std::string_view::npos ? line : text.find_first_not_of(kSpace, line);
+  const std::size_t brace = line == std::string_view::npos ? line : text.find_first_not_of(kWhiteSpace, line);
   if (brace == std::string_view::npos) {
     waits = !end && (line == std::string_view::npos ? tools_.begins(name) : tools_.has(name));
     return false;
@@ -294,10 +284,10 @@ bool AnswerParser::read_raw(bool end) {
   return true;
 }
 
-bool AnswerParser::read_channel_header(bool /*end*/) {
+bool AnswerParser::read_channel_header() {
   const std::size_t at = rest().find(kChannelMarkers.message);
   if (at == std::string_view::npos) {
-    const std::string_view begin = rest().substr(std::min(rest().find_first_not_of(kSpace), rest().size()));
+    const std::string_view begin = rest().substr(std::min(rest().find_first_not_of(kWhiteSpace), rest().size()));
     if (begin.size() <= 1024) return false;
     state_ = State::kChannelText;  // no header at all
     channel_is_reasoning_ = false;

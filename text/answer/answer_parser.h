@@ -57,7 +57,7 @@ class AnswerParser {
   bool read_head(bool end);
   bool read_call(bool end);
   bool read_raw(bool end);
-  bool read_channel_header(bool end);
+  bool read_channel_header();
   bool read_channel_text(bool end);
   bool read_recipient(bool end);
   void open_call(std::unique_ptr<CallReader> reader);

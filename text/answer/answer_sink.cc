@@ -9,8 +9,8 @@ namespace {
 /// Appends `text` to `out` without white space at its end, which goes to `held`; what was held comes first. Returns
 /// true if anything but white space was there. Leading white space is dropped unless `started`.
 bool append(std::string& out, std::string& held, std::string_view text, bool started) {
-  if (!started) text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
-  const std::size_t end = text.find_last_not_of(kSpace);
+  if (!started) text.remove_prefix(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
+  const std::size_t end = text.find_last_not_of(kWhiteSpace);
   if (end == std::string_view::npos) {
     held += text;
     return false;

@@ -51,7 +51,7 @@ class HeadParser {
 
   CallHead parse() {
     for (;;) {
-      const std::size_t next = text_.find_first_not_of(kSpace, at_);
+      const std::size_t next = text_.find_first_not_of(kWhiteSpace, at_);
       if (next == std::string_view::npos) return {.step = more_, .used = 0, .reader = nullptr};
       spaced_ = next > at_;
       at_ = next;
@@ -98,7 +98,7 @@ class HeadParser {
     if (rest.size() == 1) return wait();
     if (((rest[1] >= 'A' && rest[1] <= 'Z') || rest[1] == '/') && may_become_marker(rest)) return wait();
     if (!words_.empty()) return fail();
-    const std::size_t inner = rest.find_first_not_of(kSpace, 1);
+    const std::size_t inner = rest.find_first_not_of(kWhiteSpace, 1);
     if (inner == std::string_view::npos) return wait();
     std::string held(all_.substr(0, at_));
     const bool python = is_tool_name(rest.substr(inner, 1));

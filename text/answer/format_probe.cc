@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "support/error.h"
-#include "text/answer/json_scanner.h"
+#include "support/json_text.h"
 #include "text/chat/chat.h"
 
 namespace forge::text {
@@ -14,7 +14,8 @@ constexpr std::string_view kUser = "forge-probe-question", kContent = "Zebra for
                            kValue = "forge-probe-value";
 constexpr std::string_view kTools =
     R"([{"type": "function", "function": {"name": "forge_probe_tool", "description": "A tool.", "parameters": {)"
-    R"("type": "object", "properties": {"forge_probe_key": {"type": "string", "description": "A text."}}, "required": []}}}])";
+    R"("type": "object", "properties": {"forge_probe_key": {"type": "string", "description": "A text."}}, )"
+    R"("required": []}}}])";
 constexpr RenderLimits kLimits{
     .steps_max = 1'000'000, .depth_max = 1000, .output_bytes_max = 1U << 20, .memory_bytes_max = 64U << 20};
 
@@ -49,7 +50,8 @@ class Prober {
 
 /// Members of a message that some template prints as reasoning.
 constexpr std::string_view kThoughtMembers =
-    R"("reasoning_content": "Quiet forge thought", "reasoning": "Quiet forge thought", "thinking": "Quiet forge thought")";
+    R"("reasoning_content": "Quiet forge thought", "reasoning": "Quiet forge thought", )"
+    R"("thinking": "Quiet forge thought")";
 
 /// The forms of a message with a call that templates insist on.
 struct CallForm {

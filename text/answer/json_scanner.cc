@@ -157,7 +157,7 @@ bool is_json(std::string_view text) {
     if (scan == Scan::kBad) return false;
     if (scan == Scan::kMore) continue;
     const std::size_t rest = scan == Scan::kDone ? i + 1 : i;
-    return text.find_first_not_of(" \t\r\n", rest) == std::string_view::npos;
+    return text.find_first_not_of(kWhiteSpace, rest) == std::string_view::npos;
   }
   return scanner.put('\n') == Scan::kDoneBefore;  // a number ends only with the text
 }
@@ -187,12 +187,6 @@ void append_json_escaped(std::string& out, std::string_view text) {
           out += c;
     }
   }
-}
-
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  append_json_escaped(out, text);
-  return out + '"';
 }
 
 }  // namespace forge::text

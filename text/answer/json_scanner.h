@@ -50,9 +50,8 @@ class JsonScanner {
 
 /// True if `text` is one JSON value, perhaps with white space around it.
 [[nodiscard]] bool is_json(std::string_view text);
-/// `text` inside a JSON string, without the quotes. Bytes above 0x7f stay.
+/// A piece of a JSON string, without the quotes. Bytes above 0x7f stay, so a piece may end within a character; for a
+/// whole string see json_string.
 void append_json_escaped(std::string& out, std::string_view text);
-/// `text` as a JSON string.
-[[nodiscard]] std::string json_string(std::string_view text);
 
 }  // namespace forge::text

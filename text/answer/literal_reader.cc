@@ -1,8 +1,13 @@
 #include "text/answer/literal_reader.h"
-#include "text/answer/white_space.h"
+
+#include <fmt/format.h>
 
 #include <charconv>
 #include <utility>
+
+#include "support/json_text.h"
+#include "text/answer/white_space.h"
+#include "text/tokenizer/unicode.h"
 
 namespace forge::text {
 namespace {
@@ -22,15 +27,12 @@ std::string json_of_word(const std::string& word) {
   return is_json(word) ? word : "";
 }
 
-void append_utf8(std::string& out, std::uint32_t code) {
-  if (code < 0x10000) {
-    constexpr std::string_view kHex = "0123456789abcdef";
-    out += "\\u";
-    for (int shift = 12; shift >= 0; shift -= 4) out += kHex[(code >> shift) & 15];
-    return;
-  }
-  out += static_cast<char>(0xf0 | (code >> 18));
-  for (int shift = 12; shift >= 0; shift -= 6) out += static_cast<char>(0x80 | ((code >> shift) & 63));
+/// `code` inside a JSON string: what might need an escape gets one.
+void append_code(std::string& out, std::uint32_t code) {
+  if (code < 0x10000)
+    out += fmt::format("\\u{:04x}", code);
+  else
+    append_utf8(out, code);
 }
 
 }  // namespace
@@ -39,7 +41,16 @@ void LiteralReader::separate(std::string& out) {
   if (std::exchange(comma_, false)) out += ", ";
 }
 
+bool LiteralReader::begins_string(char c) const {
+  return c == '"' || c == '\'' || (!quote_.empty() && c == quote_[0]);
+}
+
 Scan LiteralReader::begin_string(char c, std::string& out) {
+  if (c != '"' && c != '\'') {
+    matched_ = 1;
+    state_ = State::kQuote;
+    return Scan::kMore;
+  }
   out += '"';
   marked_ = false;
   string_end_ = c;
@@ -50,12 +61,7 @@ Scan LiteralReader::begin_string(char c, std::string& out) {
 Scan LiteralReader::begin_value(char c, std::string& out) {
   in_key_ = false;
   separate(out);
-  if (c == '"' || c == '\'') return begin_string(c, out);
-  if (!quote_.empty() && c == quote_[0]) {
-    matched_ = 1;
-    state_ = State::kQuote;
-    return Scan::kMore;
-  }
+  if (begins_string(c)) return begin_string(c, out);
   if (c == '{' || c == '[' || c == '(') {
     if (open_.size() == kDepthMax) return Scan::kBad;
     const bool object = c == '{' || (c == '(' && open_.empty());
@@ -173,7 +179,7 @@ Scan LiteralReader::code(char c, std::string& out) {
   if (std::from_chars(word_.data(), end, code, 16).ptr != end) return Scan::kBad;
   if (static_cast<int>(word_.size()) < code_digits_) return Scan::kMore;
   if (code > 0x10ffff) return Scan::kBad;
-  append_utf8(out, code);
+  append_code(out, code);
   state_ = State::kString;
   return Scan::kMore;
 }
@@ -222,12 +228,7 @@ Scan LiteralReader::put(char c, std::string& out) {
       if (closes) return close(out);
       in_key_ = true;
       separate(out);
-      if (c == '"' || c == '\'') return begin_string(c, out);
-      if (!quote_.empty() && c == quote_[0]) {
-        matched_ = 1;
-        state_ = State::kQuote;
-        return Scan::kMore;
-      }
+      if (begins_string(c)) return begin_string(c, out);
       if (!is_word(c)) return Scan::kBad;
       word_ = c;
       state_ = State::kBareKey;
@@ -254,9 +255,8 @@ Scan LiteralReader::put(char c, std::string& out) {
 std::string json_of_literal(std::string_view text) {
   LiteralReader reader{{}};
   std::string out;
-  const std::size_t end = text.find_last_not_of(" \t\r\n");
-  if (end == std::string_view::npos) return {};
-  text = text.substr(0, end + 1);
+  text = trimmed(text);
+  if (text.empty()) return {};
   for (std::size_t i = 0; i < text.size(); ++i) {
     const Scan scan = reader.put(text[i], out);
     if (scan == Scan::kDone && i + 1 == text.size()) return is_json(out) ? out : "";

@@ -40,6 +40,7 @@ class LiteralReader {
   };
   Scan begin_value(char c, std::string& out);
   void separate(std::string& out);
+  [[nodiscard]] bool begins_string(char c) const;
   Scan begin_string(char c, std::string& out);
   Scan end_string(std::string& out);
   Scan end_word(std::string& out);

@@ -1,6 +1,5 @@
 // Calls as Python writes them, [f(a=1), g()], and arguments in braces with unquoted keys.
 
-#include <algorithm>
 #include <utility>
 
 #include "text/answer/call_reader.h"
@@ -76,9 +75,7 @@ class PythonCalls final : public CallReader {
         take(c, used);
         first_ += c;
         if (c != '=' && c != ')') return is_space(c) || is_tool_name({&c, 1}) ? bounded() : Step::kFail;
-        std::string_view word = std::string_view(first_).substr(0, first_.size() - 1);
-        word.remove_prefix(std::min(word.find_first_not_of(kSpace), word.size()));
-        word = word.substr(0, word.find_last_not_of(kSpace) + 1);
+        const std::string_view word = trimmed(std::string_view(first_).substr(0, first_.size() - 1));
         if (c == ')' ? !word.empty() : !is_tool_name(word)) return Step::kFail;
         return start_call(out, sink);
       }

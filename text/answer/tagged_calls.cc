@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "support/json_text.h"
 #include "text/answer/call_reader.h"
 #include "text/answer/json_scanner.h"
 #include "text/answer/markers.h"
+#include "text/answer/white_space.h"
 
 namespace forge::text {
 namespace {
@@ -80,7 +82,7 @@ class TaggedCall final : public CallReader {
       case State::kBody:
         return body(rest, end, used, sink);
       case State::kValueStart:
-        return value_start(rest, end, used, sink);
+        return value_start(rest, end, used);
       case State::kValue:
         return value(rest, used, sink);
       case State::kValueEnd:
@@ -115,7 +117,7 @@ class TaggedCall final : public CallReader {
   }
 
   Step body(std::string_view rest, bool end, std::size_t& used, AnswerSink& sink) {
-    const std::size_t space = std::min(rest.find_first_not_of(" \t\r\n"), rest.size());
+    const std::size_t space = std::min(rest.find_first_not_of(kWhiteSpace), rest.size());
     rest.remove_prefix(space);
     used += space;
     if (rest.empty()) return Step::kMore;
@@ -148,7 +150,7 @@ class TaggedCall final : public CallReader {
     const std::size_t key_begin = tag.size() + 2;
     const std::size_t key_end = near.find("</" + tag + ">", key_begin);
     if (key_end == std::string_view::npos) return more;
-    const std::size_t open = near.find_first_not_of(" \t\r\n", key_end + tag.size() + 3);
+    const std::size_t open = near.find_first_not_of(kWhiteSpace, key_end + tag.size() + 3);
     if (open == std::string_view::npos) return more;
     if (near[open] != '<') return Step::kBad;
     const std::size_t open_end = near.find('>', open);
@@ -164,17 +166,17 @@ class TaggedCall final : public CallReader {
     sink.arguments(json_string(key) + ": ");
     value_close_ = std::move(close);
     types_ = context_.tools->types(name_, key);
-    if (types_ == 0 && is_string) types_ = kString;
-    if (types_ == kString) sink.arguments("\"");
+    if (types_ == 0 && is_string) types_ = kStringType;
+    if (types_ == kStringType) sink.arguments("\"");
     value_.clear();
     cdata_ = false;
     state_ = State::kValueStart;
   }
 
-  Step value_start(std::string_view rest, bool end, std::size_t& used, AnswerSink& /*sink*/) {
+  Step value_start(std::string_view rest, bool end, std::size_t& used) {
     if (rest.empty()) return Step::kMore;
     if (context_.format->cdata) {
-      const std::size_t at = rest.find_first_not_of(" \t\r\n");
+      const std::size_t at = rest.find_first_not_of(kWhiteSpace);
       if (at == std::string_view::npos && !end) return Step::kMore;
       const std::string_view text = at == std::string_view::npos ? std::string_view{} : rest.substr(at);
       cdata_ = text.starts_with(kCdata);
@@ -208,7 +210,7 @@ class TaggedCall final : public CallReader {
 
   /// After a CDATA section: another one, or the closing tag.
   Step value_end(std::string_view rest, std::size_t& used, AnswerSink& sink) {
-    const std::size_t space = std::min(rest.find_first_not_of(" \t\r\n"), rest.size());
+    const std::size_t space = std::min(rest.find_first_not_of(kWhiteSpace), rest.size());
     const std::string_view text = rest.substr(space);
     if (text.starts_with(kCdata)) {
       used += space + kCdata.size();
@@ -224,7 +226,7 @@ class TaggedCall final : public CallReader {
   }
 
   void give(std::string_view text, AnswerSink& sink) {
-    if (types_ != kString) {
+    if (types_ != kStringType) {
       value_ += text;
       return;
     }
@@ -233,7 +235,7 @@ class TaggedCall final : public CallReader {
     sink.arguments(escaped);
   }
 
-  void end_value(AnswerSink& sink) { sink.arguments(types_ == kString ? "\"" : json_of_value(value_, types_)); }
+  void end_value(AnswerSink& sink) { sink.arguments(types_ == kStringType ? "\"" : json_of_value(value_, types_)); }
 
   CallContext context_;
   std::string name_, close_, value_close_, value_;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error.h"
+#include "support/json_text.h"
 #include "text/answer/json_scanner.h"
 #include "text/answer/literal_reader.h"
 #include "text/answer/white_space.h"
@@ -15,20 +16,20 @@ using nlohmann::json;
 constexpr int kSchemaDepthMax = 16;
 
 ValueTypes type_named(const json& name) {
-  if (name == "string") return kString;
-  if (name == "number" || name == "integer") return kNumber;
-  if (name == "boolean") return kBoolean;
-  if (name == "null") return kNull;
-  if (name == "object") return kObject;
-  return name == "array" ? kArray : 0;
+  if (name == "string") return kStringType;
+  if (name == "number" || name == "integer") return kNumberType;
+  if (name == "boolean") return kBooleanType;
+  if (name == "null") return kNullType;
+  if (name == "object") return kObjectType;
+  return name == "array" ? kArrayType : 0;
 }
 
 ValueTypes type_of_value(const json& value) {
-  if (value.is_string()) return kString;
-  if (value.is_number()) return kNumber;
-  if (value.is_boolean()) return kBoolean;
-  if (value.is_null()) return kNull;
-  return value.is_object() ? kObject : kArray;
+  if (value.is_string()) return kStringType;
+  if (value.is_number()) return kNumberType;
+  if (value.is_boolean()) return kBooleanType;
+  if (value.is_null()) return kNullType;
+  return value.is_object() ? kObjectType : kArrayType;
 }
 
 /// The types that `schema`, a part of `root`, allows.
@@ -62,9 +63,9 @@ ValueTypes types_of(const json& schema, const json& root, int depth) {
     if (parts == schema.end() || !parts->is_array()) continue;
     for (const auto& part : *parts) types |= types_of(part, root, depth + 1);
   }
-  if (types == 0 && (schema.contains("properties") || schema.contains("additionalProperties"))) types = kObject;
-  if (types == 0 && schema.contains("items")) types = kArray;
-  if (types == 0 && (schema.contains("pattern") || schema.contains("maxLength"))) types = kString;
+  if (types == 0 && (schema.contains("properties") || schema.contains("additionalProperties"))) types = kObjectType;
+  if (types == 0 && schema.contains("items")) types = kArrayType;
+  if (types == 0 && (schema.contains("pattern") || schema.contains("maxLength"))) types = kStringType;
   return types;
 }
 
@@ -107,21 +108,21 @@ ValueTypes ToolTypes::types(std::string_view tool, std::string_view parameter) c
 std::string json_of_value(std::string_view text, ValueTypes types) {
   const std::string_view value = trimmed(text);
   const char first = value.empty() ? '\0' : value.front();
-  if (types == kString) return json_string(text);
-  if ((types & kBoolean) != 0) {
+  if (types == kStringType) return json_string(text);
+  if ((types & kBooleanType) != 0) {
     if (value == "true" || value == "True") return "true";
     if (value == "false" || value == "False") return "false";
   }
-  if ((types & kNull) != 0 && (value == "null" || value == "None")) return "null";
+  if ((types & kNullType) != 0 && (value == "null" || value == "None")) return "null";
   const bool number = first == '-' || (first >= '0' && first <= '9');
-  if ((((types & kNumber) != 0 && number) || ((types & kObject) != 0 && first == '{') ||
-       ((types & kArray) != 0 && first == '[')) &&
+  if ((((types & kNumberType) != 0 && number) || ((types & kObjectType) != 0 && first == '{') ||
+       ((types & kArrayType) != 0 && first == '[')) &&
       is_json(value))
     return std::string(value);
-  if (((types & kObject) != 0 && first == '{') || ((types & kArray) != 0 && (first == '[' || first == '('))) {
+  if (((types & kObjectType) != 0 && first == '{') || ((types & kArrayType) != 0 && (first == '[' || first == '('))) {
     if (std::string literal = json_of_literal(value); !literal.empty()) return literal;
   }
-  if ((types & kString) == 0 && is_json(value)) return std::string(value);
+  if ((types & kStringType) == 0 && is_json(value)) return std::string(value);
   return json_string(text);
 }
 

@@ -9,7 +9,14 @@
 namespace forge::text {
 
 /// A set of JSON types; 0: unknown.
-enum ValueType : std::uint8_t { kString = 1, kNumber = 2, kBoolean = 4, kNull = 8, kObject = 16, kArray = 32 };
+enum ValueType : std::uint8_t {
+  kStringType = 1,
+  kNumberType = 2,
+  kBooleanType = 4,
+  kNullType = 8,
+  kObjectType = 16,
+  kArrayType = 32
+};
 using ValueTypes = std::uint8_t;
 
 class ToolTypes {

@@ -6,18 +6,18 @@
 
 namespace forge::text {
 
-inline constexpr std::string_view kSpace = " \t\r\n";
+inline constexpr std::string_view kWhiteSpace = " \t\r\n";
 /// Around JSON in a code fence.
 inline constexpr std::string_view kFence = "```";
 
 [[nodiscard]] constexpr bool is_space(char c) {
-  return kSpace.find(c) != std::string_view::npos;
+  return kWhiteSpace.find(c) != std::string_view::npos;
 }
 /// Without white space at its beginning and end.
 [[nodiscard]] constexpr std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kSpace);
+  const std::size_t begin = text.find_first_not_of(kWhiteSpace);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
 }
 
 }  // namespace forge::text

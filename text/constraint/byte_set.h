@@ -2,7 +2,6 @@
 // A set of bytes as 256 bits.
 
 #include <array>
-#include <bit>
 #include <cstdint>
 
 namespace forge::text::constraint {
@@ -18,17 +17,6 @@ struct ByteSet {
     for (unsigned byte = first; byte <= last; ++byte) add(static_cast<std::uint8_t>(byte));
   }
   [[nodiscard]] bool empty() const { return (words[0] | words[1] | words[2] | words[3]) == 0; }
-  [[nodiscard]] unsigned size() const {
-    unsigned bits = 0;
-    for (const auto word : words) bits += static_cast<unsigned>(std::popcount(word));
-    return bits;
-  }
-  /// The smallest byte. Precondition: not empty.
-  [[nodiscard]] std::uint8_t front() const {
-    unsigned word = 0;
-    while (words[word] == 0) ++word;
-    return static_cast<std::uint8_t>(word * 64 + static_cast<unsigned>(std::countr_zero(words[word])));
-  }
   [[nodiscard]] static ByteSet all() { return {{~0ULL, ~0ULL, ~0ULL, ~0ULL}}; }
 
   ByteSet& operator|=(const ByteSet& other) {

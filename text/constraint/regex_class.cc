@@ -21,9 +21,6 @@ CodeRanges ranges_of(std::span<const CodeRange> ranges) {
   return {ranges.begin(), ranges.end()};
 }
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }

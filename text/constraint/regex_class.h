@@ -9,6 +9,10 @@
 
 namespace forge::text::constraint {
 
+[[nodiscard]] constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
 /// A place in the text of an expression.
 class RegexReader {
  public:

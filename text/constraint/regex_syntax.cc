@@ -116,8 +116,6 @@ class Parser {
     if (is_first) in_.fail("the name of a group is empty");
   }
 
-  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
   RegularPool& pool_;
   RegexReader in_;
 };

@@ -26,7 +26,6 @@ class RegularDfa {
     return compute(state, byte);
   }
   [[nodiscard]] RegularPool& pool() { return pool_; }
-  [[nodiscard]] std::size_t memory_bytes() const { return (rows_.size() + table_.size()) * sizeof(std::uint32_t); }
 
  private:
   static constexpr std::uint32_t kNoRow = UINT32_MAX, kUnknown = UINT32_MAX;
