@@ -6,6 +6,7 @@
 
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/tile_sizes.h"
 #include "codegen/gpu/source/weight_text.h"
 #include "kernels/quant/planes.h"
 #include "passes/passes.h"
@@ -172,9 +173,11 @@ void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
   if (one_launch) {
     out_.step.reason = "the last block makes whole rows";
     source.type = type("FreshRows", "FreshSlots");
-    MatmulTail last{.kernel = "MatmulNorm", .pointers = source.pointers};
+    MatmulTail last{
+        .kernel = "MatmulNorm", .whole_rows = halves.rows_shape.norm_columns > 0, .pointers = source.pointers};
     last.text = tail.text;
     last.config.use("Tail", "gpu::Tail").use("TailSource", source.type);
+    last.config.number("kTailUnit", halves.rows_shape.multiple_of);
     last.pointers.push_back(input(GpuInput::kCounts));
     last.pointers.insert(last.pointers.end(), tail.pointers.begin(), tail.pointers.end());
     return matmul(halves.matmul, halves.matmul_shape, epilogue, &last);
@@ -254,7 +257,9 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     text.threads = tiles->waves() * target_.wave;
     text.min_blocks = tiles->unit_blocks;
   } else {
-    auto config = choose_matmul(target_, type.dtype, n, k, experts ? 1 : bound, shape, tuning);
+    // Blocks of experts stay small: each has few rows of a slot.
+    const bool whole_rows = tail != nullptr && tail->whole_rows && !experts;
+    auto config = choose_matmul(target_, type.dtype, n, k, experts ? 1 : bound, shape, tuning, whole_rows);
     if (heads > 1 && n / heads % config.rows_per_team != 0) config.use_small_teams(target_.wave, shape.multiple_of);
     const auto block_rows = config.block_rows(target_.wave);
     config.write_to(text.config);
@@ -281,7 +286,7 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     text.before += tail->text + "\n";
     text.config.append(tail->config);
     arguments.insert(arguments.end(), tail->pointers.begin(), tail->pointers.end());
-    arguments.push_back(counters(bound));
+    arguments.push_back(counters(bound * ((n + kResultColumns - 1) / kResultColumns)));
   }
   const auto stem = experts ? fmt::format("{}_{}_{}x{}x{}_t{}", tiles ? "expert_tiles" : "experts",
                                           dtype_name(type.dtype), count, n, k, bound)

@@ -54,6 +54,7 @@ class GpuChooser {
   /// source needs besides the matmul's, and the pointers of the tail's arguments.
   struct MatmulTail {
     std::string kernel;
+    bool whole_rows = false;  ///< it needs them, with all their columns
     std::vector<PointerArgument> pointers;
     std::string text;
     ConfigText config;

@@ -20,7 +20,8 @@ constexpr std::int64_t kRowsWithManyTokens = 2;
 
 /// Lanes that share a row: for short rows a power of two that covers its units, else the whole wave, or fewer lanes if
 /// they are at least 1.2 times as busy. Example: 32 lanes read 40 units in two rounds and are 63 % busy, 16 lanes take
-/// three rounds and are 83 % busy.
+/// three rounds and are 83 % busy. But fewer lanes take more rounds, each of which waits for memory, and make blocks of
+/// fewer threads (H100, Q8_0 [2816, 2112] and a norm: 4 lanes in 33 rounds 43.7 us, 32 lanes in 5 rounds 15.2 us).
 std::int64_t lanes_for(std::int64_t units, int wave) {
   if (units <= wave) return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(units)));
   std::int64_t best = wave;
@@ -28,7 +29,8 @@ std::int64_t lanes_for(std::int64_t units, int wave) {
     const auto rounds = (units + lanes - 1) / lanes;
     return static_cast<double>(units) / static_cast<double>(rounds * lanes);
   };
-  for (std::int64_t lanes = wave / 2; lanes >= 4; lanes /= 2)
+  constexpr std::int64_t kRoundsMost = 6;
+  for (std::int64_t lanes = wave / 2; lanes >= 4 && units <= lanes * kRoundsMost; lanes /= 2)
     if (busy(lanes) > busy(best) * 1.2) best = lanes;
   return best;
 }
@@ -78,7 +80,7 @@ void MatmulConfig::use_small_teams(int wave, std::int64_t multiple) {
 // Choices build on each other in this order: tokens of a tile, lanes per row, rows of a block, waves, waves per row,
 // rows per team, units in flight. Each can be replaced by tuning. The thresholds were measured (see above).
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
-                           std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning) {
+                           std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning, bool whole_rows) {
   const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
   MatmulConfig out;
   // Tokens of a tile are limited by registers. clang (AMD) hoists the loads of all tokens' activations, so tiles are
@@ -102,13 +104,16 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   while (block_rows < 32 && rows / (2 * block_rows) >= 1024 && fits(2 * block_rows)) block_rows *= 2;
   while (many && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
 
-  // Threads of a block. Weights of floats (`fat`) need more loads in flight, so few blocks are made larger. Many blocks
+  // Threads of a block. Weights of floats (`fat`) need more loads in flight, so few blocks are made larger, and so are
+  // those of which one goes on alone with whole rows. Many blocks
   // with short rows are made smaller, with many rows per team: small blocks get a place on a unit sooner.
   const bool few_blocks = rows / block_rows <= kSomeBlocks;
   const bool fat = is_float(weight) && !ahead;
   const bool short_rows =
       fat && !few_blocks && out.lanes_per_row == target.wave && units <= kShortRounds * target.wave && tokens <= 2;
-  const auto threads = fat && few_blocks ? 2 * kThreadsWanted : short_rows ? kThreadsWanted / 2 : kThreadsWanted;
+  const auto threads = (fat && few_blocks) || whole_rows ? 2 * kThreadsWanted
+                       : short_rows                      ? kThreadsWanted / 2
+                                                         : kThreadsWanted;
   std::int64_t waves = std::max<std::int64_t>(1, threads / target.wave);
   while (waves > 1 && waves * teams * (many ? kRowsWithManyTokens : 1) > block_rows) waves /= 2;
   out.waves = tuned_positive(tuning, "waves", waves);

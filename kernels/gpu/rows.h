@@ -11,7 +11,7 @@ namespace forge::gpu {
 
 // Sources of FillRows. row(args, t) gives the source row of token t; it reads the step's inputs only. at(args, row,
 // column) gives one element. kOlder: all data is older than the step (weights), so the kernel need not wait for its
-// producer before it reads.
+// producer before it reads. kLoads: loads of an element; default 1.
 
 /// Rows as they are. x: [tokens][RowFloats].
 template <int RowFloats>
@@ -71,6 +71,7 @@ struct SummedSlots {
     const float *x, *shares;
   };
   static constexpr bool kOlder = false;
+  static constexpr int kLoads = Slots;
   FORGE_DEVICE static int row(const Args&, int t) { return t; }
   FORGE_DEVICE static float at(const Args& args, int row, int column) { return sum<false>(args, row, column); }
 
@@ -111,6 +112,15 @@ struct EmbeddedRows {
   }
 };
 
+/// C::kLoads, or 1 if the source has no such member.
+template <class Source>
+FORGE_DEVICE constexpr int loads_of() {
+  if constexpr (requires { Source::kLoads; })
+    return Source::kLoads;
+  else
+    return 1;
+}
+
 /// Fills tiles of one token and kBlockRows columns from a source and runs the epilogue. C has Source, Epilogue,
 /// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has), kCount (the Count of real rows) and, if each of
 /// those has several rows (experts, heads), kSlots. An epilogue with kOwnNorm > 0 gets 1/rms of the block's own
@@ -123,8 +133,13 @@ struct FillRows {
   static constexpr int kBlocks = kColumnBlocks * C::kTokensTotal;
   using OutTile = Tile<1, C::kBlockRows, 1, kThreads>;
   static constexpr int kOwnNorm = own_norm_of<E>(), kNorms = norms_of<E>();
-  static_assert(kOwnNorm == 0 || (kOwnNorm == C::kBlockRows && C::kColumns % kOwnNorm == 0),
+  static_assert(kOwnNorm == 0 || (kOwnNorm == C::kBlockRows && C::kColumns >= kOwnNorm),
                 "a block must have the columns of one run of the norm");
+  // A block has few neighbours on its unit, or none, so each lane has to have many loads in flight.
+  static constexpr int kLoadsTogether = 24;
+  static constexpr int kTurns = ceil_div(C::kBlockRows, kThreads);  ///< columns of a lane
+  static constexpr int kFillsTogether = in_equal_rounds(kTurns, kLoadsTogether / loads_of<typename C::Source>());
+  static constexpr int kNormedTogether = in_equal_rounds(kTurns, 8);
   struct Lds {
     OutTile tile;
     Shared<float, 2 * C::kWaves> sums;
@@ -137,9 +152,16 @@ struct FillRows {
 
   /// Columns after the last one repeat it; the epilogue ignores them.
   FORGE_DEVICE static void fill(const Args& args, int row, int row0, Lds& lds) {
-    for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
-      const int column = row0 + r < C::kColumns ? row0 + r : C::kColumns - 1;
-      lds.tile.set(0, r, C::Source::at(args.source, row, column));
+    for (int first = thread_id(); first < C::kBlockRows; first += kFillsTogether * kThreads) {
+      float values[kFillsTogether];
+      FORGE_UNROLL
+      for (int i = 0; i < kFillsTogether; ++i) {
+        const int column = row0 + first + i * kThreads;
+        values[i] = C::Source::at(args.source, row, column < C::kColumns ? column : C::kColumns - 1);
+      }
+      FORGE_UNROLL
+      for (int i = 0; i < kFillsTogether; ++i)
+        if (first + i * kThreads < C::kBlockRows) lds.tile.set(0, first + i * kThreads, values[i]);
     }
   }
   /// Norm number I of the block's columns. Each lane reads and writes the columns that it has filled. factor: 1/rms of
@@ -149,13 +171,21 @@ struct FillRows {
   FORGE_DEVICE static void normalise(const Args& args, int t, int row0, Lds& lds, float& factor) {
     constexpr int kSums = I % 2 * C::kWaves;
     float squares = 0;
-    for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
-      float value = lds.tile.get(0, r);
-      if constexpr (requires { E::kStaged; }) {
-        value = E::template before<I>(args.epilogue, t, row0 + r, value, factor);
-        lds.tile.set(0, r, value);
+    for (int first = thread_id(); first < C::kBlockRows; first += kNormedTogether * kThreads) {
+      float values[kNormedTogether];
+      FORGE_UNROLL
+      for (int i = 0; i < kNormedTogether; ++i) {
+        const int r = first + i * kThreads, inside = r < C::kBlockRows ? r : first;
+        values[i] = lds.tile.get(0, inside);
+        if constexpr (requires { E::kStaged; })
+          values[i] = E::template before<I>(args.epilogue, t, row0 + inside, values[i], factor);
+        if (r < C::kBlockRows) squares = fma_of(values[i], values[i], squares);
       }
-      squares = fma_of(value, value, squares);
+      if constexpr (requires { E::kStaged; }) {
+        FORGE_UNROLL
+        for (int i = 0; i < kNormedTogether; ++i)
+          if (first + i * kThreads < C::kBlockRows) lds.tile.set(0, first + i * kThreads, values[i]);
+      }
     }
     squares = sum_lanes<kWave>(squares);
     if (lane_id() == 0) lds.sums.set(kSums + wave_id(), squares);
@@ -180,7 +210,7 @@ struct FillRows {
   }
   /// The part of a block's work after wait_for_producer().
   FORGE_DEVICE static void finish_row(const Args& args, int t, int row, int row0, Lds& lds) {
-    Finish<E, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>> finish(args.epilogue, row0, {t});
+    Finish<E, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>, kLoadsTogether> finish(args.epilogue, row0, {t});
     finish.prepare();
     if constexpr (!C::Source::kOlder) fill(args, row, row0, lds);
     finish.set_factors(lds.tile);

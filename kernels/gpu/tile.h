@@ -46,6 +46,11 @@ FORGE_DEVICE constexpr int at_least_one(int count) {
   return count > 0 ? count : 1;
 }
 
+/// How many of `turns` a lane takes together, `most` or fewer, so that all rounds have about as many.
+FORGE_DEVICE constexpr int in_equal_rounds(int turns, int most) {
+  return most < 1 ? 1 : ceil_div(turns, ceil_div(turns, most));
+}
+
 inline constexpr int kTokenTile = 16;  ///< granularity in which rows after a step's real ones are skipped
 /// True if row t0 lies in a tile of 16 rows that has no real token or row in this step; the block then ends. `which` is
 /// the Count (step_io.h) that applies. Grids are made for the largest step, and real rows always come first. Rows
@@ -115,14 +120,17 @@ struct RowsInOrder {
 
 /// Runs the epilogue E over a tile of type T. Total: columns of the source. Rows: RowsInOrder or RowsListed.
 /// Work is split into jobs: a job is 16 results of one token, made by 16 neighbouring lanes. If the block has fewer
-/// threads than results, it makes several turns.
-template <class E, class T, int Total, class Rows>
+/// threads than results, it makes several turns. LoadsTogether: operands that a lane may hold at once; as many turns
+/// as that is enough for are loaded together, so that a block with few neighbours waits for memory once, not in every
+/// turn.
+template <class E, class T, int Total, class Rows, int LoadsTogether = 1>
 class Finish {
  public:
   static constexpr int kResults = 16;
   static_assert(T::kRows % E::kIn == 0, "kRows must be a multiple of kIn: a block makes whole groups of 16 results");
   static constexpr int kGroups = T::kRows / E::kIn, kJobs = T::kTokens * kGroups;
   static constexpr int kTurns = ceil_div(kJobs * kResults, T::kThreads);
+  static constexpr int kTogether = in_equal_rounds(kTurns, LoadsTogether / at_least_one(E::kOperands));
   static constexpr int kWaves = T::kThreads / kWave;
   static constexpr bool kOneToken = T::kTokens <= kWaves;  ///< each wave sums the squares of at most one token
   static constexpr int kPartsOfLane = at_least_one(ceil_div(E::kParts, kWave));
@@ -132,10 +140,10 @@ class Finish {
   FORGE_DEVICE Finish(const typename E::Args& args, int row0, const Rows& rows, int thread = thread_id())
       : args_(args), row0_(row0), thread_(thread), rows_(rows) {}
 
-  /// Call after wait_for_producer() and before the tile's sums. Issues loads of operands (if there is one turn, else
-  /// run() loads them) and of squares; nothing here waits for them. All lanes.
+  /// Call after wait_for_producer() and before the tile's sums. Issues loads of operands (if all turns are loaded
+  /// together, else run() loads them) and of squares; nothing here waits for them. All lanes.
   FORGE_DEVICE void prepare() {
-    if constexpr (E::kOperands > 0 && kTurns == 1) load_operands(job_of(0));
+    if constexpr (kTurns == kTogether) load_operands(0);
     if constexpr (E::kParts > 0 && kOneToken) {
       if (wave_id() < T::kTokens) load_parts(wave_id(), parts_);
     }
@@ -172,14 +180,17 @@ class Finish {
 
   /// Call after a barrier after the last write to the tile: runs the epilogue for all results. All lanes.
   FORGE_DEVICE void run(const T& tile) {
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const Job job = job_of(turn);
-      if constexpr (E::kOperands > 0 && kTurns > 1) load_operands(job);
-      float factor = 1.0f;
-      if constexpr (E::kParts > 0 || own_norm_of<E>() > 0) factor = tile.factors.get(job.t);
-      const int row0 = row0_, t = job.t;
-      E::run(args_, rows_.row(t), job.n, row0, job.real, factor, operands_,
-             [&](int column) { return tile.get(t, column - row0); });
+    for (int first = 0; first < kTurns; first += kTogether) {
+      if constexpr (kTurns > kTogether) load_operands(first);
+      FORGE_UNROLL
+      for (int i = 0; i < kTogether; ++i) {
+        const Job job = job_of(first + i);
+        float factor = 1.0f;
+        if constexpr (E::kParts > 0 || own_norm_of<E>() > 0) factor = tile.factors.get(job.t);
+        const int row0 = row0_, t = job.t;
+        E::run(args_, rows_.row(t), job.n, row0, job.real, factor, operands_[i],
+               [&](int column) { return tile.get(t, column - row0); });
+      }
     }
   }
 
@@ -213,12 +224,21 @@ class Finish {
     sum = sum_lanes<kWave>(sum);
     if (lane_id() == 0) set(t, E::inv_rms(sum));
   }
-  FORGE_DEVICE void load_operands(const Job& job) { E::load(args_, rows_.clamped_row(job.t), job.n, row0_, operands_); }
+  /// Loads the operands of kTogether turns from turn `first` on.
+  FORGE_DEVICE void load_operands(int first) {
+    if constexpr (E::kOperands > 0) {
+      FORGE_UNROLL
+      for (int i = 0; i < kTogether; ++i) {
+        const Job job = job_of(first + i);
+        E::load(args_, rows_.clamped_row(job.t), job.n, row0_, operands_[i]);
+      }
+    }
+  }
 
   const typename E::Args& args_;
   int row0_, thread_;
   Rows rows_;
-  float operands_[at_least_one(E::kOperands)] = {};
+  float operands_[kTogether][at_least_one(E::kOperands)] = {};
   float parts_[kPartsOfLane] = {};
 };
 

@@ -13,6 +13,7 @@ import tempfile
 
 CASES = "llama-q4_0,llama-f16,qwen2-q4_k_m,qwen3moe-q4_k_m,gptoss-mxfp4"
 ROUTED = "afmoe-q4_0,exaone-moe-q4_0"  # of ../families: rounding activations to int8 would change the choice of experts
+MTP = "step35-mtp-q8_0"  # of ../mtp: 4 gates of heads lie behind heads that are normalised
 DEVICES = "gfx1100", "gfx90a"
 
 
@@ -24,7 +25,8 @@ def main():
     if len(sys.argv) <= 3:
         families = os.path.join(shared, "families")
         runs += [["embeddings", os.path.join(families, "embeddings"), "--device", device] for device in DEVICES]
-        runs += [["conformance", families, "--only", ROUTED, "--device", device, "--decode"] for device in DEVICES]
+        for folder, only in (families, ROUTED), (os.path.join(shared, "mtp"), MTP):
+            runs += [["conformance", folder, "--only", only, "--device", device, "--decode"] for device in DEVICES]
     judge = os.path.join(shared, "judge.py")
     try:
         import numpy  # the judge needs it

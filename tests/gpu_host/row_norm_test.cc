@@ -105,6 +105,7 @@ struct NormCase {
   int n, k, tokens, total, waves, wave;                                  ///< tokens of a tile, rows in memory
   int slots = 0;                                                         ///< experts of a token, 0: none
   bool norm = true;                                                      ///< false: the sum of experts alone
+  int unit = 16;                                                         ///< columns that the sum takes together
   [[nodiscard]] int rows() const { return total * std::max(slots, 1); }  ///< of the matmul
 };
 constexpr int kExperts = 3;
@@ -151,6 +152,7 @@ WaveText text_of(const NormCase& c) {
       .use("TailSource",
            c.slots > 0 ? "FreshSlots<" + std::to_string(c.slots) + ", " + cols + ", " + std::to_string(c.slots) + ">"
                        : "FreshRows<" + cols + ">")
+      .number("kTailUnit", c.unit)
       .number("kTokens", c.tokens)
       .number("kTokensTotal", c.rows())
       .number("kWaves", c.waves)
@@ -172,7 +174,7 @@ void check_norm(const NormCase& c, const Kernel& kernel) {
   const Buffer<float> x_buffer{std::span<const float>(x)};
   Rest rest(c.n, c.n, c.total);
   Buffer<float> scratch(static_cast<std::size_t>(c.rows()) * width);
-  Buffer<std::uint32_t> counters(static_cast<std::size_t>(c.total));
+  Buffer<std::uint32_t> counters(static_cast<std::size_t>(c.total) * ((width + 15) / 16));
   counters.fill(0);
   const Buffer<int> counts = Buffer<int>::of({c.total, -1, -1, -1});
   const auto shares = random_floats(static_cast<std::size_t>(c.rows()));
@@ -226,9 +228,13 @@ TEST_CASE("the last block of a matmul normalises its rows") {
 TEST_CASE("the last block of a token's experts sums their rows") {
   std::vector<NormCase> cases;
   for (const int wave : kWaves)
-    for (const auto& [n, total, slots, norm] :
-         {std::tuple{96, 1, 4, true}, {272, 3, 2, true}, {560, 2, 3, false}, {32, 4, 1, false}})
-      cases.push_back({DType::kF16, n, 64, 1, total, 2, wave, slots, norm});
+    for (const auto& [n, total, slots, norm, unit] : {std::tuple{96, 1, 4, true, 16},
+                                                      {272, 3, 2, true, 16},
+                                                      {560, 2, 3, false, 16},
+                                                      {560, 2, 3, false, 128},
+                                                      {32, 4, 1, false, 16},
+                                                      {96, 1, 2, false, 256}})
+      cases.push_back({DType::kF16, n, 64, 1, total, 2, wave, slots, norm, unit});
   check_cases(cases, text_of, check_norm);
 }
 
@@ -268,4 +274,51 @@ TEST_CASE("a block of rows normalises its own columns") {
         for (int n = 0; n < columns; ++n) rows.push_back(x[static_cast<std::size_t>(t) * (columns + 3) + n]);
       rest.check(staged ? rest.normed(rows) : rows, kTotal);
     }
+}
+
+// Heads that are normalised and, as the last columns, numbers that are not: gates of attention, one a head.
+TEST_CASE("columns after a norm's runs may be fewer than a run") {
+  constexpr int kDim = 32, kNormed = 64, kCols = 68, kRows = 3;
+  for (const int wave : kWaves) {
+    codegen::KernelText text{.header = "kernels/gpu/rows.h", .kernel = "FillRows", .defaults = {}, .before = R"(
+struct Epilogue {
+  struct Args {
+    float* out;
+  };
+  static constexpr int kIn = 16, kOperands = 0, kParts = 0, kOwnNorm = 32;
+  FORGE_DEVICE static float inv_rms(float sum) { return 1.0f / sqrt_of(sum / 32.0f); }
+  template <class In>
+  FORGE_DEVICE static void run(const Args& a, int t, int n, int, bool real, float factor, const float (&)[1], In&& in) {
+    store(a.out + t * 68 + n, n < 64 ? in(n) * factor : in(n), real);
+  }
+};
+)"};
+    text.config.use("Source", "LoadedRows<68>")
+        .use("Epilogue", "gpu::Epilogue")
+        .number("kColumns", kCols)
+        .number("kBlockRows", kDim)
+        .number("kWaves", 1)
+        .number("kTokensTotal", kRows)
+        .number("kCount", 0);
+    text.blocks = kRows * 3;
+    text.threads = wave;
+    CAPTURE(wave);
+    const auto x = random_floats(static_cast<std::size_t>(kRows) * kCols);
+    const Buffer<float> x_buffer{std::span<const float>(x)};
+    const Buffer<int> counts = Buffer<int>::of({kRows, -1, -1, -1});
+    Buffer<float> out(static_cast<std::size_t>(kRows) * kCols);
+    const KernelArgs args({x_buffer.data(), counts.data(), out.data()});
+    run_in_all_orders(
+        build_kernels({{wave, text}})[0], args, [&] { out.fill(NAN); }, [&] { return bytes_of(out); });
+    for (int t = 0; t < kRows; ++t)
+      for (int n = 0; n < kCols; ++n) {
+        double sum = 0;
+        for (int j = n / kDim * kDim; j < n / kDim * kDim + kDim && n < kNormed; ++j)
+          sum += std::pow(x[static_cast<std::size_t>(t * kCols + j)], 2);
+        const double value = x[static_cast<std::size_t>(t * kCols + n)];
+        INFO("row " << t << ", column " << n);
+        REQUIRE(out[t * kCols + n] == Approx(n < kNormed ? value / std::sqrt(sum / kDim) : value).epsilon(1e-5));
+      }
+    out.check();
+  }
 }

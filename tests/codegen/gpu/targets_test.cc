@@ -3,6 +3,7 @@
 #include <set>
 
 #include "codegen/gpu/gpu_target.h"
+#include "codegen/gpu/matmul_config.h"
 #include "codegen/gpu/source/sources.h"
 #include "codegen/gpu/targets.h"
 
@@ -16,6 +17,24 @@ TEST_CASE("targets are found by the names that users and drivers use") {
   for (const char* unknown : {"", ":", "gfx", "gfx9", "gfx942x", "GFX942", "sm_9", "sm_90a", "cpu"})
     CHECK(find_target(unknown) == nullptr);
   CHECK(target_names().starts_with("gfx900, gfx906, "));
+}
+
+TEST_CASE("rows of few units have few lanes, rows that would need many rounds a whole wave") {
+  const auto& target = *find_target("sm_90");
+  const auto lanes = [&](DType type, std::int64_t k) {
+    return choose_matmul(target, type, 2816, k, 1, {}, {}).lanes_per_row;
+  };
+  CHECK(lanes(DType::kQ4_0, 40 * 32) == 16);   // 3 rounds, not 2 of half the lanes
+  CHECK(lanes(DType::kQ8_0, 132 * 16) == 32);  // 5 rounds; 4 lanes would divide it, in 33
+  CHECK(lanes(DType::kQ5_0, 66 * 32) == 32);
+}
+
+TEST_CASE("a block that goes on with whole rows has 512 threads, others of quantised weights 256") {
+  for (const char* name : {"sm_90", "gfx1100", "gfx942"}) {
+    const auto& target = *find_target(name);
+    CHECK(choose_matmul(target, DType::kQ4_K, 2816, 4096, 1, {}, {}, true).waves * target.wave == 512);
+    CHECK(choose_matmul(target, DType::kQ4_K, 2816, 4096, 1, {}, {}).waves * target.wave == 256);
+  }
 }
 
 TEST_CASE("every row is complete") {
