@@ -279,7 +279,7 @@ LatentConfig choose_latent_attention(const GpuTarget& target, const ir::Attentio
     out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
   }
   out.blocks += rows * jobs * out.workers;
-  if (out.workers > 1) out.scratch_bytes = out.blocks * out.heads_per_block * (value_dim_of(attention) + 2) * 4;
+  if (out.workers > 1) out.scratch_bytes = out.blocks * out.heads_per_block * (value_dim_of(attention) + 4) * 4;
   return out;
 }
 

@@ -45,7 +45,8 @@ struct LatentAttention {
   static constexpr int kStride = kUnits | 1;  ///< units from row to row in shared memory; odd, against bank conflicts
   static constexpr int kLoads = ceil_div(kChunk * kUnits, kThreads);  ///< units that a thread stages
   static constexpr int kJobs = C::kHeads / kGroup, kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
-  static constexpr int kColumns = C::kHeads * kValueDim, kPartial = kValueDim + 2;
+  static constexpr int kColumns = C::kHeads * kValueDim;
+  static constexpr int kPartial = kValueDim + 4;  ///< of a head: values, maximum, sum, and two that keep 16 bytes
   static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
   static constexpr bool kSparse = C::kSelected > 0;
@@ -70,6 +71,7 @@ struct LatentAttention {
     Shared<F32x4, kGroup * kRow / 4> query;  ///< [kGroup][kRow]; at the end the results, [kGroup][kValueDim]
     Shared<float, kGroup * kChunk> weights;
     Shared<float, kGroup> keeps, maxima, sums;
+    Shared<float, kGroup * C::kWorkers> shares;  ///< [kGroup][kWorkers] what a worker's values count in the result
     Shared<u32, 1> flag;
     Shared<i32, kSparse ? kFoundChunks * kChunk : 1> slots;  ///< rows of the pool, with kSparse
   };
@@ -238,23 +240,59 @@ struct LatentAttention {
   FORGE_DEVICE static void write_partial(const Lds& lds, float* partial) {
     for (int i = thread_id(); i < kGroup * kPartial; i += kThreads) {
       const int h = i / kPartial, at = i % kPartial;
-      partial[i] = at < kValueDim    ? lds.query.scalar(h * kValueDim + at)
-                   : at == kValueDim ? lds.maxima.get(h)
-                                     : lds.sums.get(h);
+      partial[i] = at < kValueDim        ? lds.query.scalar(h * kValueDim + at)
+                   : at == kValueDim     ? lds.maxima.get(h)
+                   : at == kValueDim + 1 ? lds.sums.get(h)
+                                         : 0.0f;
     }
   }
-  /// One element of head h, merged from the partial results of `count` workers in their order.
-  FORGE_DEVICE static float merged(const float* partials, int count, int h, int dim) {
-    float maximum = kLowest, sum = 0, value = 0;
-    for (int w = 0; w < count; ++w)
-      maximum = max_of(maximum, load_fresh(partials + (w * kGroup + h) * kPartial + kValueDim));
-    for (int w = 0; w < count; ++w) {
-      const float* from = partials + (w * kGroup + h) * kPartial;
-      const float weight = exp2_of(load_fresh(from + kValueDim) - maximum);
-      sum = fma_of(load_fresh(from + kValueDim + 1), weight, sum);
-      value = fma_of(load_fresh(from + dim), weight, value);
+  /// Merges the partial results of `count` workers, in their order, into shared memory: [kGroup][kValueDim], divided.
+  /// Thousands of loads would wait one after another, so they are of 16 bytes, and each thread has kTogether in flight.
+  /// Ends with a barrier.
+  FORGE_DEVICE static void merge(const float* partials, int count, Lds& lds) {
+    constexpr int kTogether = C::kWorkers < 8 ? C::kWorkers : 8, kFours = kValueDim / 4;
+    const auto of_head = [&](int w, int h) { return partials + (w * kGroup + h) * kPartial; };
+    for (int i = thread_id(); i < kGroup * count; i += kThreads) {
+      const int h = i / count, own = i % count;
+      float maxima[kTogether], maximum = kLowest, sum = 0, mine = 0;
+      for (int pass = 0; pass < 2; ++pass)  // first the largest maximum, then the sum of all weights
+        for (int first = 0; first < count; first += kTogether) {
+          float sums[kTogether];
+          FORGE_UNROLL
+          for (int j = 0; j < kTogether; ++j) {
+            const float* from = of_head(first + j < count ? first + j : own, h) + kValueDim;
+            maxima[j] = load_fresh(from);
+            sums[j] = load_fresh(from + 1);
+          }
+          FORGE_UNROLL
+          for (int j = 0; j < kTogether; ++j) {
+            if (pass == 0) maximum = max_of(maximum, maxima[j]);
+            const float weight = pass == 1 && first + j < count ? exp2_of(maxima[j] - maximum) : 0.0f;
+            sum = fma_of(sums[j], weight, sum);
+            if (first + j == own) mine = weight;
+          }
+        }
+      lds.shares.set(h * C::kWorkers + own, sum > 0 ? mine / sum : 0.0f);
     }
-    return sum > 0 ? value / sum : 0.0f;
+    barrier();
+    for (int i = thread_id(); i < kGroup * kFours; i += kThreads) {
+      const int h = i / kFours, dim = i % kFours * 4;
+      F32x4 value{};
+      for (int first = 0; first < count; first += kTogether) {
+        F32x4 parts[kTogether];
+        FORGE_UNROLL
+        for (int j = 0; j < kTogether; ++j)
+          parts[j] = load_fresh4(of_head(first + j < count ? first + j : 0, h) + dim);
+        FORGE_UNROLL
+        for (int j = 0; j < kTogether; ++j) {
+          const float share = first + j < count ? lds.shares.get(h * C::kWorkers + first + j) : 0.0f;
+          FORGE_UNROLL
+          for (int part = 0; part < 4; ++part) value.at[part] = fma_of(parts[j].at[part], share, value.at[part]);
+        }
+      }
+      lds.query.set(i, value);
+    }
+    barrier();
   }
 
   /// The first position that a row sees.
@@ -306,7 +344,8 @@ struct LatentAttention {
       float* partials = args.scratch + (static_cast<u64>(t) * kJobs + part) * C::kWorkers * kGroup * kPartial;
       write_partial(lds, partials + static_cast<u64>(worker) * kGroup * kPartial);
       if (!last_arrival(args.counters + t * kJobs + part, static_cast<u32>(workers), lds.flag)) return;
-      write_job(args, job, [&](int h, int dim) { return merged(partials, workers, h, dim); });
+      merge(partials, workers, lds);
+      write_job(args, job, [&](int h, int dim) { return lds.query.scalar(h * kValueDim + dim); });
     } else {
       write_job(args, job, [&](int h, int dim) {
         const float sum = lds.sums.get(h);

@@ -74,6 +74,14 @@ FORGE_DEVICE void atomic_store(u32* at, u32 value) {
 FORGE_DEVICE float load_fresh(const float* from) {
   return __hip_atomic_load(from, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+/// The same of four floats at an address that 16 divides.
+FORGE_DEVICE F32x4 load_fresh4(const float* from) {
+  const u64* pairs = reinterpret_cast<const u64*>(from);
+  const u64 first = __hip_atomic_load(pairs, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+  const u64 second = __hip_atomic_load(pairs + 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+  const auto part = [](u64 bits) { return __builtin_bit_cast(float, static_cast<u32>(bits)); };
+  return {{part(first), part(first >> 32), part(second), part(second >> 32)}};
+}
 /// Stores to pinned host memory. The host sees the value once the kernel has ended.
 FORGE_DEVICE void store_host(int* at, int value) {
   __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);

@@ -60,6 +60,9 @@ inline void atomic_store(u32* at, u32 value) {
 inline float load_fresh(const float* from) {
   return *from;
 }
+inline F32x4 load_fresh4(const float* from) {
+  return *reinterpret_cast<const F32x4*>(from);
+}
 inline void store_host(int* at, int value) {
   *at = value;
 }

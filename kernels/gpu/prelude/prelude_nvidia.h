@@ -59,6 +59,9 @@ FORGE_DEVICE void atomic_store(u32* at, u32 value) {
 FORGE_DEVICE float load_fresh(const float* from) {
   return __ldcg(from);
 }
+FORGE_DEVICE F32x4 load_fresh4(const float* from) {
+  return __builtin_bit_cast(F32x4, __ldcg(reinterpret_cast<const uint4*>(from)));
+}
 FORGE_DEVICE void store_host(int* at, int value) {
   asm volatile("st.relaxed.sys.s32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
