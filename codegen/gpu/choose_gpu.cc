@@ -6,8 +6,8 @@
 
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/matmul_config.h"
-#include "codegen/gpu/tile_sizes.h"
 #include "codegen/gpu/source/weight_text.h"
+#include "codegen/gpu/tile_sizes.h"
 #include "kernels/quant/planes.h"
 #include "passes/passes.h"
 #include "support/error.h"

@@ -29,8 +29,8 @@ struct MatmulConfig {
 };
 
 /// Configuration for a weight [rows][k] and `tokens` rows of x. whole_rows: the last block goes on with whole rows of
-/// results (kernels/gpu/matmul_norm.h). Precondition: the type has GPU kernels, and tokens is at most 16 or a multiple of
-/// 16.
+/// results (kernels/gpu/matmul_norm.h). Precondition: the type has GPU kernels, and tokens is at most 16 or a multiple
+/// of 16.
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning,
                            bool whole_rows = false);

@@ -281,8 +281,7 @@ struct LatentAttention {
       for (int first = 0; first < count; first += kTogether) {
         F32x4 parts[kTogether];
         FORGE_UNROLL
-        for (int j = 0; j < kTogether; ++j)
-          parts[j] = load_fresh4(of_head(first + j < count ? first + j : 0, h) + dim);
+        for (int j = 0; j < kTogether; ++j) parts[j] = load_fresh4(of_head(first + j < count ? first + j : 0, h) + dim);
         FORGE_UNROLL
         for (int j = 0; j < kTogether; ++j) {
           const float share = first + j < count ? lds.shares.get(h * C::kWorkers + first + j) : 0.0f;

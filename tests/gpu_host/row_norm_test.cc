@@ -308,8 +308,7 @@ struct Epilogue {
     const Buffer<int> counts = Buffer<int>::of({kRows, -1, -1, -1});
     Buffer<float> out(static_cast<std::size_t>(kRows) * kCols);
     const KernelArgs args({x_buffer.data(), counts.data(), out.data()});
-    run_in_all_orders(
-        build_kernels({{wave, text}})[0], args, [&] { out.fill(NAN); }, [&] { return bytes_of(out); });
+    run_in_all_orders(build_kernels({{wave, text}})[0], args, [&] { out.fill(NAN); }, [&] { return bytes_of(out); });
     for (int t = 0; t < kRows; ++t)
       for (int n = 0; n < kCols; ++n) {
         double sum = 0;
