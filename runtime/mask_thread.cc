@@ -1,19 +1,23 @@
 #include "runtime/mask_thread.h"
 
 namespace forge::runtime {
-namespace {
 
-void compute(Constrained& row) {
+void compute_mask(Constrained& row) {
   try {
-    row.mask = row.constraint->mask();
+    if (row.forced.empty()) {
+      row.mask = row.constraint->mask();
+      return;
+    }
+    const auto token = static_cast<std::size_t>(row.forced.front());
+    row.only.assign((row.vocab + 31) / 32, 0);
+    row.only.at(token / 32) = 1U << token % 32;
+    row.mask = row.only;
   } catch (const Error& error) {
     row.error = error;
   } catch (const std::exception& error) {
     row.error = Error(ErrorCode::kInternal, "a mask could not be computed", printable(error.what()));
   }
 }
-
-}  // namespace
 
 MaskThread::~MaskThread() {
   {
@@ -49,7 +53,7 @@ void MaskThread::run() {
     changed_.wait(lock, [&] { return stopped_ || busy_; });
     if (stopped_) return;
     lock.unlock();
-    for (const auto& row : rows_) compute(*row);
+    for (const auto& row : rows_) compute_mask(*row);
     lock.lock();
     busy_ = false;
     changed_.notify_all();

@@ -25,7 +25,14 @@ struct Constrained {
   std::shared_ptr<TokenConstraint> constraint;
   std::span<const std::uint32_t> mask;  ///< for the token after all accepted ones; empty: every token may come
   std::optional<Error> error;           ///< why there is no mask
+  std::size_t vocab = 0;
+  /// Tokens that must follow and are not appended yet: the first is then the only one that its mask allows.
+  std::vector<std::int32_t> forced = {};
+  std::vector<std::uint32_t> only = {};  ///< that mask
 };
+
+/// Sets `mask` or `error` for the next token.
+void compute_mask(Constrained& row);
 
 /// See the head of this file.
 class MaskThread {

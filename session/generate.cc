@@ -43,8 +43,11 @@ class ConstrainedSampling {
     invariant(constraint_->accept(token), "TOOL-011", "a constraint accepts what its mask allows");
     return constraint_->ended();
   }
+  /// Each counts as a draw, as in the engine.
   [[nodiscard]] std::vector<std::int32_t> forced(std::size_t tokens_max) {
-    return constraint_ ? constraint_->forced(tokens_max) : std::vector<std::int32_t>();
+    auto tokens = constraint_ ? constraint_->forced(tokens_max) : std::vector<std::int32_t>();
+    if (sampler_.params().temperature > 0) sampler_.set_draws(sampler_.draws() + tokens.size());
+    return tokens;
   }
   [[noreturn]] void throw_no_token() const {
     if (std::ranges::any_of(row_->mask, [](auto word) { return word != 0; }) || row_->mask.empty())

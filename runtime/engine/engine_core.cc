@@ -113,6 +113,7 @@ std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request requ
       if (!r.constraint) continue;
       auto& constrained = prepared->samples.back().constrained = std::make_shared<runtime::Constrained>();
       constrained->constraint = r.constraint();
+      constrained->vocab = executor_.vocab();
     }
   } catch (const Error& error) {
     return std::unexpected(Refusal{.kind = RefusalKind::kInvalid, .asked = 0, .limit = 0, .message = error.line()});
@@ -207,18 +208,19 @@ bool EngineCore::step() {
   const bool on_device = choose_samplers(plan);
   if (on_device && try_run_ahead(plan)) return step_ahead();
   StepRows rows;
-  begin_masks(plan);
+  find_masks(plan);
+  begin_masks();
   const bool ran = run([&] {
     stop_loop();
     const auto batch = batch_.build(plan);
     if (on_device) {
-      const auto chosen = device_->forward_and_sample(batch, samplers_);
+      const auto chosen = device_->forward_and_sample(batch, samplers_, masks_of_step());
       rows = {.tokens = chosen.tokens, .logits = chosen.logits};
     } else {
       rows = {.tokens = {}, .logits = executor_.forward(batch)};
     }
   });
-  masks_.wait();
+  end_masks();
   if (!ran) return true;
   metrics_.fed_tokens += plan.tokens;
   finish_step(rows, plan.hidden);
@@ -235,9 +237,8 @@ bool EngineCore::choose_samplers(const StepPlan& plan) {
   for (const auto& part : plan.parts) {
     if (part.rows == 0) continue;
     const auto& open = *requests_.at(part.key.request);
-    const auto& [sampler, constrained, ended] = open.samples[part.key.sample];
-    const bool on_device =
-        part.samples == 1 && !open.request.logprobs && !constrained && device_->can_sample(sampler.params());
+    const auto& sampler = open.samples[part.key.sample].sampler;
+    const bool on_device = part.samples == 1 && !open.request.logprobs && device_->can_sample(sampler.params());
     samplers_.push_back(on_device ? &sampler : nullptr);
     any = any || on_device;
   }

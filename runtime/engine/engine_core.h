@@ -20,6 +20,9 @@
 //
 // Constraints (Request::constraint) belong to samples, not to KV blocks, so preemption and retries do not touch them.
 // What a constraint forces is appended without sampling, and computed like a prompt together with the token before it.
+// A forced token counts as a draw, so that random numbers do not depend on whether a device that ran ahead sampled it.
+// While a constrained sample runs, a device that runs ahead waits with the sampling of each step until the masks are
+// there; they are computed while the step's forward pass runs (DecodeLoop).
 
 #include <array>
 #include <functional>
@@ -128,7 +131,7 @@ class StepWatch {
 };
 
 /// See the head of this file. Used by one thread, except prepare() and end_streams().
-class EngineCore {
+class EngineCore final : private runtime::RowMasks {
  public:
   using Clock = std::function<Time()>;
 
@@ -136,7 +139,7 @@ class EngineCore {
   EngineCore(runtime::Executor& executor, const EngineOptions& options, Clock clock, StepWatch* watch = nullptr);
   EngineCore(const EngineCore&) = delete;
   EngineCore& operator=(const EngineCore&) = delete;
-  ~EngineCore();
+  ~EngineCore() override;
 
   /// A checked request with its samplers and stream.
   struct Prepared;
@@ -185,6 +188,7 @@ class EngineCore {
     bool ending = false;             ///< no more steps are submitted
     // Steps reserved, and steps submitted so far.
     std::size_t steps = 0, submitted = 0;
+    bool masked = false;  ///< some sequence has masks
   };
 
   void end_expired();
@@ -192,6 +196,7 @@ class EngineCore {
   bool try_run_ahead(const StepPlan& plan);
   void start_loop(const StepPlan& plan);
   bool step_ahead();
+  void submit_ahead();
   void end_ahead();
   void stop_loop();
   bool drop_loop() noexcept;
@@ -206,12 +211,21 @@ class EngineCore {
   [[nodiscard]] std::span<const float> logits_of(const StepRows& rows, std::size_t row) const {
     return rows.logits.subspan(row * executor_.vocab(), executor_.vocab());
   }
-  void begin_masks(const StepPlan& plan);
+  void find_masks(const StepPlan& plan);
+  void begin_masks();
+  void end_masks();
+  [[nodiscard]] bool is_masked(std::size_t row) const override {
+    return row < row_masks_.size() && row_masks_[row] != nullptr;
+  }
+  std::span<const std::uint32_t> mask(std::size_t row) override;
+  [[nodiscard]] RowMasks* masks_of_step();
   std::int32_t choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row,
                       std::span<const std::uint32_t> mask);
   void handle_token(const StepOutput& given, const StepRows& rows);
   bool take_token(SequenceKey key, Prepared& open, StreamEvent event, bool forced = false);
+  void find_forced(SequenceKey key, Prepared& open);
   void append_forced();
+  [[nodiscard]] bool is_worth_leaving() const;
   void add_hidden_rows(const StepOutput& given, std::span<const float> rows);
   void count_token(SequenceKey key, Prepared& open);
   void end_sample(Prepared& open, StreamEvent event);
@@ -230,7 +244,9 @@ class EngineCore {
   std::vector<const runtime::Sampler*> samplers_;  ///< one per row of the step; nullptr: sampled on the host
   runtime::MaskThread masks_;
   std::vector<std::shared_ptr<runtime::Constrained>> mask_rows_;  ///< of the step whose masks are begun
-  std::vector<SequenceKey> constrained_;                          ///< constrained samples that got a token in this step
+  std::vector<std::shared_ptr<runtime::Constrained>> row_masks_;  ///< [rows of the step]; null: no mask
+  bool masks_begun_ = false;
+  std::vector<SequenceKey> forced_;  ///< samples for which tokens are forced
   Ahead ahead_;
   bool loop_open_ = false;            ///< the device's loop was started and not stopped
   mutable std::mutex streams_mutex_;  ///< protects changes of requests_ against end_streams

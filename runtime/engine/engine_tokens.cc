@@ -38,16 +38,49 @@ void EngineCore::count_token(SequenceKey key, Prepared& open) {
   metrics_.cached_tokens += open.usage.cached_tokens;
 }
 
-/// Starts to compute the masks that the step's outputs are sampled with: those of all samples where a request forks.
-void EngineCore::begin_masks(const StepPlan& plan) {
+/// Lists the constraints of the samples that get a token from this step: all of a request where it forks. Of a loop's
+/// later steps too, from which ended sequences are left out.
+void EngineCore::find_masks(const StepPlan& plan) {
   mask_rows_.clear();
+  row_masks_.clear();
   for (const auto& part : plan.parts) {
     if (part.rows == 0 || plan.hidden) continue;
-    const auto& samples = requests_.at(part.key.request)->samples;
-    for (std::size_t s = 0; s < part.samples; ++s)
-      if (const auto& constrained = samples[part.key.sample + s].constrained) mask_rows_.push_back(constrained);
+    row_masks_.emplace_back();
+    const auto found = requests_.find(part.key.request);
+    if (found == requests_.end()) continue;
+    const auto& samples = found->second->samples;
+    for (std::size_t s = part.key.sample; s < part.key.sample + part.samples; ++s) {
+      if (!samples[s].constrained || samples[s].ended) continue;
+      mask_rows_.push_back(samples[s].constrained);
+      row_masks_.back() = samples[s].constrained;
+    }
   }
+}
+
+/// Starts to compute the masks on their own thread, beside a step that keeps this one busy.
+void EngineCore::begin_masks() {
+  masks_begun_ = true;
   masks_.begin(mask_rows_);
+}
+
+void EngineCore::end_masks() {
+  if (std::exchange(masks_begun_, false)) masks_.wait();
+}
+
+/// The mask of a row that the device samples. A device's loop asks while the step's forward pass runs and this thread
+/// has nothing else to do, so the mask is computed here and now.
+std::span<const std::uint32_t> EngineCore::mask(std::size_t row) {
+  auto& constrained = *row_masks_[row];
+  if (masks_begun_)
+    end_masks();
+  else if (ahead_.plan != nullptr)
+    runtime::compute_mask(constrained);
+  return constrained.mask;
+}
+
+/// Null if no row has a mask.
+runtime::RowMasks* EngineCore::masks_of_step() {
+  return std::ranges::any_of(row_masks_, [](const auto& row) { return row != nullptr; }) ? this : nullptr;
 }
 
 /// Returns the token that the device sampled, or samples from the row's logits. kNoToken if no token is allowed or all
@@ -67,7 +100,8 @@ std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows,
 void EngineCore::handle_token(const StepOutput& given, const StepRows& rows) {
   const auto key = given.key;
   auto& open = *requests_.at(key.request);
-  auto& [sampler, constrained, ended] = open.samples[key.sample];
+  auto& sampler = open.samples[key.sample].sampler;
+  const auto constrained = open.samples[key.sample].constrained;  // outlives the request
   StreamEvent event{.sample = key.sample};
   const auto mask = constrained ? constrained->mask : std::span<const std::uint32_t>();
   if (constrained && constrained->error)
@@ -86,7 +120,23 @@ void EngineCore::handle_token(const StepOutput& given, const StepRows& rows) {
     event.chosen = {.token = event.token, .logprob = logprob_of(logits, log_sum, event.token)};
     event.top_logprobs = top_tokens(logits, log_sum, open.request.top_logprobs);
   }
-  if (take_token(key, open, std::move(event)) && constrained) constrained_.push_back(key);
+  const bool was_forced = constrained && !constrained->forced.empty();
+  if (was_forced) constrained->forced.erase(constrained->forced.begin());
+  if (!take_token(key, open, std::move(event)) || !constrained) return;
+  if (!was_forced) find_forced(key, open);
+  if (!constrained->forced.empty()) forced_.push_back(key);
+}
+
+/// Asks the constraint what must follow the token that was sampled. A forced token has no row of logits, so a request
+/// that wants log probabilities samples it like any other; so does one with a logit bias, which may be against it.
+void EngineCore::find_forced(SequenceKey key, Prepared& open) {
+  auto& constrained = *open.samples[key.sample].constrained;
+  if (open.request.logprobs || !open.request.sampling.logit_bias.empty()) return;
+  try {
+    constrained.forced = constrained.constraint->forced(kForcedMax);
+  } catch (const Error& error) {
+    end_sample(open, {.sample = key.sample, .finish = FinishReason::kError, .error = error.line()});
+  }
 }
 
 /// Appends event.token to the sample: stop tokens, the constraint, the client's stop callback, the length limit.
@@ -128,27 +178,32 @@ bool EngineCore::take_token(SequenceKey key, Prepared& open, StreamEvent event, 
   return true;
 }
 
-/// Appends what the constraints of this step's samples force. The next step feeds it together with the token before it,
-/// so a forced text costs one step and not one for each token. A forced token has no row of logits, so a request that
-/// wants log probabilities samples it like any other; so does one with a logit bias, which may be against it.
+/// Appends what is forced, if no step is in flight. The next step feeds it together with the token before it, so a
+/// forced text costs one step and not one for each token.
 void EngineCore::append_forced() {
-  for (const auto key : constrained_) {
+  for (const auto key : forced_) {
     const auto found = requests_.find(key.request);
     if (found == requests_.end()) continue;
     auto& open = *found->second;
     auto& sample = open.samples[key.sample];
-    if (sample.ended || open.request.logprobs || !open.request.sampling.logit_bias.empty()) continue;
-    std::vector<std::int32_t> tokens;
-    try {
-      tokens = sample.constrained->constraint->forced(kForcedMax);
-    } catch (const Error& error) {
-      end_sample(open, {.sample = key.sample, .finish = FinishReason::kError, .error = error.line()});
-      continue;
-    }
-    for (const auto token : tokens)
+    if (sample.ended) continue;
+    for (const auto token : std::exchange(sample.constrained->forced, {})) {
+      if (sample.sampler.params().temperature > 0) sample.sampler.set_draws(sample.sampler.draws() + 1);
       if (!take_token(key, open, {.sample = key.sample, .token = token}, true)) break;
+    }
   }
-  constrained_.clear();
+  forced_.clear();
+}
+
+/// True if a loop should end for what is forced: in a loop each token costs a step, but to leave one and begin another
+/// costs about as much as a few short steps.
+bool EngineCore::is_worth_leaving() const {
+  constexpr std::size_t kForcedTokens = 4;
+  return std::ranges::any_of(forced_, [&](const auto& key) {
+    const auto found = requests_.find(key.request);
+    return found != requests_.end() && !found->second->samples[key.sample].ended &&
+           found->second->samples[key.sample].constrained->forced.size() >= kForcedTokens;
+  });
 }
 
 /// Ends one sample; the last one ends the request.

@@ -9,69 +9,16 @@
 #include "runtime/engine/engine_core.h"
 #include "support/error.h"
 #include "tests/runtime/fake_executor.h"
+#include "tests/runtime/scripted_constraint.h"
 
 namespace forge::engine {
 namespace {
 
 using test::FakeExecutor;
 using test::FakeShape;
+using test::made_of;
+using test::Rule;
 using Tokens = std::vector<std::int32_t>;
-
-/// Allows tokens by a rule that depends on every token before: a mask of another moment is another mask.
-struct Rule {
-  std::uint32_t salt = 1;
-  std::size_t ends_after = SIZE_MAX;  ///< tokens
-  bool forces = false;
-
-  [[nodiscard]] std::uint32_t hash(const Tokens& tokens) const {
-    std::uint32_t hash = salt;
-    for (const auto token : tokens) hash = (hash ^ static_cast<std::uint32_t>(token + 1)) * 0x9E3779B1U;
-    return hash ^ hash >> 15;
-  }
-  /// Never empty; vocabulary of 16.
-  [[nodiscard]] std::uint32_t mask(const Tokens& tokens) const {
-    const auto hash = this->hash(tokens);
-    return (hash & hash >> 7 & 0xFFFFU) | 1U << hash % 16;
-  }
-  [[nodiscard]] Tokens forced(const Tokens& tokens) const {
-    Tokens forced, all = tokens;
-    while (forces && all.size() < ends_after && hash(all) % 3 == 0 && forced.size() < 5) {
-      forced.push_back(static_cast<std::int32_t>(hash(all) % 16));  // which its mask allows
-      all.push_back(forced.back());
-    }
-    return forced;
-  }
-};
-
-class ScriptedConstraint final : public runtime::TokenConstraint {
- public:
-  explicit ScriptedConstraint(const Rule& rule) : rule_(rule) {}
-  std::span<const std::uint32_t> mask() override {
-    word_ = rule_.mask(tokens_);
-    return {&word_, 1};
-  }
-  bool accept(std::int32_t token) override {
-    if ((rule_.mask(tokens_) >> token & 1U) == 0) return false;
-    tokens_.push_back(token);
-    return true;
-  }
-  void roll_back(std::size_t tokens) override { tokens_.resize(tokens_.size() - tokens); }
-  Tokens forced(std::size_t tokens_max) override {
-    auto forced = rule_.forced(tokens_);
-    forced.resize(std::min(forced.size(), tokens_max));
-    return forced;
-  }
-  bool ended() override { return tokens_.size() >= rule_.ends_after; }
-
- private:
-  Rule rule_;
-  Tokens tokens_;
-  std::uint32_t word_ = 0;
-};
-
-std::function<std::unique_ptr<runtime::TokenConstraint>()> made_of(const Rule& rule) {
-  return [rule] { return std::make_unique<ScriptedConstraint>(rule); };
-}
 
 /// What a request must get: the host samples each token under its mask from the logits of all tokens before it.
 Tokens reference(const FakeExecutor& executor, const Tokens& prompt, const runtime::SamplerParams& params,
@@ -90,7 +37,10 @@ Tokens reference(const FakeExecutor& executor, const Tokens& prompt, const runti
     const auto mask = rule.mask(tokens);
     add(sampler.sample(executor.logits_of(all), scratch, {&mask, 1}));
     for (const auto token : rule.forced(tokens))
-      if (goes_on()) add(token);
+      if (goes_on()) {
+        if (params.temperature > 0) sampler.set_draws(sampler.draws() + 1);
+        add(token);
+      }
   }
   return tokens;
 }
