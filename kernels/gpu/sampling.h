@@ -85,7 +85,7 @@ struct SampleScan {
     const int row = block_id() / C::kScanBlocks, part = block_id() % C::kScanBlocks;
     release_consumers();
     if (row >= uniform(load(args.counts + kRowCount))) return;
-    const bool has_mask = uniform(load(&args.sampling[row].masked)) != 0;
+    const bool has_mask = uniform(load(&args.sampling[row].masked) != 0);
     wait_for_producer();
     float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
     const u32* mask = args.masks + static_cast<u64>(row) * kMaskWords;
