@@ -73,6 +73,20 @@ struct StepProfile {
   std::int64_t weight_bytes = 0, activation_bytes = 0, flops = 0;
 };
 
+/// The masks of a step's rows (TokenConstraint), for sampling on the device. They are asked for when the step's forward
+/// pass is on its way, so the host can compute them meanwhile.
+class RowMasks {
+ public:
+  RowMasks() = default;
+  RowMasks(const RowMasks&) = delete;
+  RowMasks& operator=(const RowMasks&) = delete;
+  virtual ~RowMasks() = default;
+  /// True if the row is sampled under a mask. Does not wait.
+  [[nodiscard]] virtual bool is_masked(std::size_t row) const = 0;
+  /// The mask of such a row: [ceil(vocab / 32)] u32; empty: every token may come. Waits until it is there.
+  [[nodiscard]] virtual std::span<const std::uint32_t> mask(std::size_t row) = 0;
+};
+
 /// Arguments of DecodeLoop::start: B sequences, each with one token that has been sampled but not fed yet.
 struct DecodeStart {
   std::span<const std::int32_t> ids, positions;  ///< [B]
@@ -84,6 +98,8 @@ struct DecodeStart {
   /// [B], as in StepBatch, of the first step. Each later step reads the slot that the step before it wrote, and writes
   /// the one that it read. The slots of a sequence are its own.
   std::span<const std::int32_t> state_read = {}, state_write = {};
+  /// Which rows have masks; nullptr: none. Their masks of each step are brought by DecodeLoop::sample.
+  const RowMasks* masks = nullptr;
   std::uint64_t draws = 0;  ///< random draws made since `samplers` were, by steps that sampled on the device
 };
 
@@ -105,6 +121,12 @@ struct SampledTokens {
 ///   device:  [forward 0|sample 0][forward 1|sample 1][forward 2 ...
 ///
 /// The host submits steps ahead and reads the sampled tokens afterwards. Errors: kDevice when the device fails.
+///
+/// With masks, the sampling of a step waits for the host, and the forward passes run ahead of it. A mask depends on the
+/// token before, so it is computed while the step's forward pass runs:
+///
+///   host:    submit  sample(0)  submit  take(0)  masks 1  sample(1)  submit  take(1)  masks 2 ...
+///   device:  [forward 0          |sample 0][forward 1              |sample 1][forward 2 ...
 class DecodeLoop {
  public:
   DecodeLoop() = default;
@@ -119,15 +141,20 @@ class DecodeLoop {
   /// Runs one step of any kind (prefill or decode) outside of a loop and samples on the device. samplers: [R]; nullptr
   /// for a row whose logits the host needs. R is at most the number of sequences in the batch. Errors: as
   /// Executor::forward; kInternal for parameters that can_sample refuses.
-  virtual SampledTokens forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers) = 0;
+  /// `masks`: of the rows; nullptr: none.
+  virtual SampledTokens forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers,
+                                           RowMasks* masks = nullptr) = 0;
 
   /// Starts a loop; the previous one must have been stopped. Throws Error(kInternal) for token ids or blocks that do
   /// not exist and for parameters that can_sample refuses.
   virtual void start(const DecodeStart& start) = 0;
   /// Most steps that may be in flight at once: 2, up to 4 when steps are short, 1 while the executor profiles.
   [[nodiscard]] virtual std::size_t in_flight_max() const = 0;
-  /// Enqueues one more step. Does not wait.
+  /// Enqueues one more step. Does not wait. In a loop with masks without its sampling, which sample() enqueues before
+  /// the next step is submitted or this one's tokens are taken.
   virtual void submit() = 0;
+  /// In a loop with masks: enqueues the sampling of the step submitted last.
+  virtual void sample(RowMasks& masks) = 0;
   /// Number of steps submitted whose tokens have not been taken.
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
   /// Waits for the oldest step in flight and returns its tokens [B]. Later steps keep running. Valid until the next

@@ -56,6 +56,7 @@ engine::Request Generation::request_of(const ServedModel& model, const Spec& spe
       return text.matcher.matched().has_value();
     };
   }
+  request.constraint = spec.constraint;
   request.on_event = spec.wake;
   return request;
 }

@@ -44,6 +44,8 @@ class Generation {
   struct Spec {
     std::vector<std::vector<std::int32_t>> prompts;
     GenerationParams params;
+    /// Makes the constraint of each sample; empty: none (params.structured is not looked at).
+    MakeConstraint constraint;
     std::string_view input = "prompt";  ///< the body's member with the prompts, for errors
     Wake wake;
     /// Called by next() with the time between two tokens of a sample.

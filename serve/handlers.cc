@@ -55,6 +55,7 @@ struct Handlers::Job {
   GenerationParams params;
   std::vector<std::vector<std::int32_t>> prompts;
   std::string_view input = "prompt";
+  std::optional<std::string> chat;  ///< text of a chat's prompt, if its answer is constrained
   std::unique_ptr<Dialect> (*dialect)(ReplyHead) = nullptr;
   bool stream = false, include_usage = false;
 };
@@ -108,6 +109,12 @@ Handlers::Result Handlers::model(Call& call) {
 
 Handlers::Result Handlers::run(Call& call, Job job) {
   auto& api = call.api;
+  MakeConstraint constraint;
+  if (job.params.structured) {
+    auto made = job.model->structured().start(*job.params.structured, job.chat);
+    if (!made) return answer_of(made.error());
+    constraint = *std::move(made);
+  }
   use_defaults_of(job.model->sampling(), job.params);
   const auto most = api.options_.request_timeout;
   job.params.timeout = std::min(job.params.timeout.value_or(most), most);
@@ -122,6 +129,7 @@ Handlers::Result Handlers::run(Call& call, Job job) {
   auto generation = Generation::start(
       *job.model, {.prompts = std::move(job.prompts),
                    .params = std::move(job.params),
+                   .constraint = std::move(constraint),
                    .input = job.input,
                    .wake = std::move(call.wake),
                    .between_tokens = [&metrics = api.metrics_](auto time) { metrics.between_tokens(time); }});
@@ -164,9 +172,10 @@ Handlers::Result Handlers::chat(Call& call) {
   if (!model) return answer_of(model.error());
   auto text = (*model)->render(body->conversation);
   if (!text) return answer_of(text.error());
-  auto ids = (*model)->encode(*std::move(text));
+  auto ids = (*model)->encode(*text);
   if (!ids) return answer_of(ids.error());
   Job job{.model = *model, .params = std::move(body->params), .input = "messages", .dialect = chat_dialect};
+  if (job.params.structured) job.chat = *std::move(text);
   job.stream = body->stream;
   job.include_usage = body->include_usage;
   job.prompts.push_back(*std::move(ids));

@@ -17,7 +17,8 @@ ServedModel::ServedModel(Parts parts)
       ranks_(parts.ranks),
       sampling_(std::move(parts.sampling)),
       tokenizer_(parts.tokenizer),
-      engine_(std::move(parts.executor), parts.engine) {
+      engine_(std::move(parts.executor), parts.engine),
+      structured_(*tokenizer_, engine_.executor().vocab(), parts.chat_template) {
   if (!parts.chat_template.empty()) template_ = text::ChatTemplate::parse(parts.chat_template);
 }
 

@@ -11,6 +11,7 @@
 
 #include "runtime/engine/engine.h"
 #include "serve/protocol/request_json.h"
+#include "serve/structured.h"
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -44,6 +45,7 @@ class ServedModel {
   [[nodiscard]] const session::SamplingDefaults& sampling() const { return sampling_; }
 
   // The functions below may be called from any thread.
+  [[nodiscard]] StructuredAnswers& structured() { return structured_; }
   /// Token ids of a prompt. In text, the spelling of a control token becomes that token, and the ids begin with one BOS
   /// if the model wants one. Ids are returned as they are. Errors: 400 for an empty prompt.
   [[nodiscard]] Read<std::vector<std::int32_t>> encode(const Prompt& prompt) const;
@@ -69,6 +71,7 @@ class ServedModel {
   const text::Tokenizer* tokenizer_;
   std::optional<text::ChatTemplate> template_;
   engine::Engine engine_;
+  StructuredAnswers structured_;
 };
 
 }  // namespace forge::serve

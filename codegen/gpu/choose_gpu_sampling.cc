@@ -37,7 +37,8 @@ std::vector<passes::Choice> GpuChooser::sampling(std::int64_t vocab) {
   out_.step.activation_bytes = rows * vocab * kFloatBytes;
   out_.scratch_bytes = 2 * found_bytes;
   launch(fmt::format("sample_scan_{}_r{}", vocab, rows), scan,
-         std::vector{logits, input(GpuInput::kCounts), values, indices});
+         std::vector{logits, input(GpuInput::kCounts), values, indices, input(GpuInput::kSampling),
+                     input(GpuInput::kMasks)});
   out.push_back(std::exchange(out_, {}));
 
   KernelText draw{.header = "kernels/gpu/sampling.h", .kernel = "SampleDraw", .defaults = {}, .before = {}};

@@ -1,5 +1,6 @@
 #pragma once
-// Sampling of the next token on the device, in two kernels. SampleScan finds the largest logit of each part of a row.
+// Sampling of the next token on the device, in two kernels. SampleScan finds the largest logit of each part of a row,
+// and of rows with a mask makes the logits of forbidden tokens -infinity, which is all that SampleDraw needs to know.
 // SampleDraw, one block per row, takes the largest one (temperature 0) or draws a token, and writes the inputs of the
 // next step (ids, positions, KV lengths), so that the next step needs nothing from the host.
 //
@@ -66,17 +67,28 @@ struct SampleScan {
     BestLds<C::kScanWaves> best;
   };
   struct Args {
-    const float* logits;  ///< [rows][kVocab]
+    float* logits;  ///< [rows][kVocab]
     const i32* counts;
-    float* values;  ///< [rows][kScanBlocks], scratch
-    i32* indices;   ///< [rows][kScanBlocks], scratch
+    float* values;                ///< [rows][kScanBlocks], scratch
+    i32* indices;                 ///< [rows][kScanBlocks], scratch
+    const SamplingRow* sampling;  ///< [rows]
+    const u32* masks;             ///< [rows][kMaskWords], of rows with SamplingRow::masked
   };
+  static constexpr int kMaskWords = ceil_div(C::kVocab, 32);
+  /// The logit, or -infinity if the mask forbids the token; then the logit is that for SampleDraw, too.
+  FORGE_DEVICE static float masked(float* logits, const u32* mask, const BestLogit& logit) {
+    if ((load(mask + logit.index / 32) >> logit.index % 32 & 1u) != 0) return logit.value;
+    logits[logit.index] = kMinusInfinity;
+    return kMinusInfinity;
+  }
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int row = block_id() / C::kScanBlocks, part = block_id() % C::kScanBlocks;
     release_consumers();
     if (row >= uniform(load(args.counts + kRowCount))) return;
+    const bool has_mask = uniform(load(&args.sampling[row].masked) != 0);
     wait_for_producer();
-    const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
+    float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
+    const u32* mask = args.masks + static_cast<u64>(row) * kMaskWords;
     BestLogit best{kMinusInfinity, C::kVocab};
     // Four loads are in flight per lane; past the end, the last logit is loaded again. NaN never wins.
     constexpr int kStride = C::kScanBlocks * kThreads, kAhead = 4;
@@ -86,6 +98,10 @@ struct SampleScan {
       for (int j = 0; j < kAhead; ++j) {
         const int at = i + j * kStride < C::kVocab ? i + j * kStride : C::kVocab - 1;
         ahead[j] = {load(logits + at), at};
+      }
+      if (has_mask) {
+        FORGE_UNROLL
+        for (int j = 0; j < kAhead; ++j) ahead[j].value = masked(logits, mask, ahead[j]);
       }
       FORGE_UNROLL
       for (int j = 0; j < kAhead; ++j) best = better(best, ahead[j]);

@@ -11,8 +11,8 @@ struct SamplingRow {
   float min_p;        ///< 0: off
   int top_k;          ///< 0: off
   unsigned seed_low, seed_high;
-  unsigned draws;  ///< random numbers drawn so far; the kernel advances it
-  unsigned reserved;
+  unsigned draws;   ///< random numbers drawn so far; the kernel advances it
+  unsigned masked;  ///< 1: only tokens of the row's mask may be chosen; 0: the mask is not read
 };
 static_assert(sizeof(SamplingRow) == 32);
 

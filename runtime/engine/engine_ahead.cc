@@ -15,7 +15,8 @@ bool EngineCore::try_run_ahead(const StepPlan& plan) {
     return false;
   const auto steps = scheduler_.reserve(options_.steps_ahead);
   if (steps < 2) return false;
-  ahead_ = {.plan = &plan, .steps = steps};
+  find_masks(plan);
+  ahead_ = {.plan = &plan, .steps = steps, .masked = masks_of_step() != nullptr};
   return true;
 }
 
@@ -32,7 +33,8 @@ void EngineCore::start_loop(const StepPlan& plan) {
                   .steps_max = static_cast<std::int64_t>(ahead_.steps),
                   .copies = batch.copies,
                   .state_read = batch.state_read,
-                  .state_write = batch.state_write});
+                  .state_write = batch.state_write,
+                  .masks = masks_of_step()});
 }
 
 /// Keeps the device busy with up to in_flight_max steps and processes the tokens of the oldest one, while the later
@@ -44,10 +46,15 @@ bool EngineCore::step_ahead() {
     // At least one step must be in flight, even when the loop is ending: the scheduler has planned or advanced to it
     // and waits for its tokens.
     const auto most = std::min(device_->in_flight_max(), scheduler_.in_flight_max());
-    while (device_->in_flight() == 0 ||
-           (!ahead_.ending && ahead_.submitted < ahead_.steps && device_->in_flight() < most)) {
-      device_->submit();
-      ++ahead_.submitted;
+    const auto goes_on = [&] {
+      return !ahead_.ending && ahead_.submitted < ahead_.steps && device_->in_flight() < most;
+    };
+    while (device_->in_flight() == 0 || (!ahead_.masked && goes_on())) submit_ahead();
+    if (ahead_.masked) {
+      // The next step's forward pass follows on the device at once; its masks are computed when this step's tokens are
+      // known, while it runs.
+      device_->sample(*this);
+      if (goes_on()) submit_ahead();
     }
     tokens = device_->take();
   });
@@ -55,11 +62,21 @@ bool EngineCore::step_ahead() {
   ++metrics_.steps_ahead;
   metrics_.fed_tokens += scheduler_.running();
   finish_step({.tokens = tokens, .logits = {}}, false);
-  if (device_->in_flight() == 0 && (ahead_.ending || ahead_.submitted == ahead_.steps))
+  if (is_worth_leaving()) ahead_.ending = true;
+  if (device_->in_flight() == 0 && (ahead_.ending || ahead_.submitted == ahead_.steps)) {
     end_ahead();
-  else
+    append_forced();
+  } else {
+    forced_.clear();  // their masks force them
     scheduler_.advance();
+    find_masks(*ahead_.plan);
+  }
   return true;
+}
+
+void EngineCore::submit_ahead() {
+  device_->submit();
+  ++ahead_.submitted;
 }
 
 /// All steps have been taken. Returns unused KV reservations to the pool, so that the next turn can plan again.

@@ -5,6 +5,7 @@
 // One step:
 //
 //   Scheduler::plan -> BatchBuilder::build -> Executor::forward -> Scheduler::complete -> sample -> Stream::put
+//                                             MaskThread (meanwhile)
 //
 // Results are batch-invariant: executors compute logits in a fixed order of operations regardless of batch, chunking
 // and prefix reuse (on the CPU bit for bit; on GPUs as far as their kernels do), and random draws are numbered per
@@ -16,6 +17,12 @@
 // Running ahead: while the batch does not change, the device runs several steps in a row, each feeding the token that
 // the last one sampled, and the host streams tokens meanwhile. An arrival that can be admitted, or the end of a
 // sequence, drains the steps in flight; then a new step is planned.
+//
+// Constraints (Request::constraint) belong to samples, not to KV blocks, so preemption and retries do not touch them.
+// What a constraint forces is appended without sampling, and computed like a prompt together with the token before it.
+// A forced token counts as a draw, so that random numbers do not depend on whether a device that ran ahead sampled it.
+// While a constrained sample runs, a device that runs ahead waits with the sampling of each step until the masks are
+// there; they are computed while the step's forward pass runs (DecodeLoop).
 
 #include <array>
 #include <functional>
@@ -28,7 +35,9 @@
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/stream.h"
 #include "runtime/executor.h"
+#include "runtime/mask_thread.h"
 #include "runtime/sampler.h"
+#include "runtime/token_constraint.h"
 
 namespace forge::engine {
 
@@ -52,6 +61,10 @@ struct Request {
   /// Returns true if the sample ends with this token (e.g. a stop string is complete). Called on the engine's thread,
   /// in order.
   std::function<bool(std::uint32_t sample, std::int32_t token)> stop;
+  /// Makes the constraint of each sample, in prepare(); empty: every token may come. A sample ends with kStop where its
+  /// constraint allows no more than the end. Tokens that it forces are not sampled, unless log probabilities or logit
+  /// biases are requested. Errors of a constraint end its request.
+  std::function<std::unique_ptr<runtime::TokenConstraint>()> constraint;
   std::function<void()> on_event;  ///< see Stream's constructor
 };
 
@@ -118,7 +131,7 @@ class StepWatch {
 };
 
 /// See the head of this file. Used by one thread, except prepare() and end_streams().
-class EngineCore {
+class EngineCore final : private runtime::RowMasks {
  public:
   using Clock = std::function<Time()>;
 
@@ -126,7 +139,7 @@ class EngineCore {
   EngineCore(runtime::Executor& executor, const EngineOptions& options, Clock clock, StepWatch* watch = nullptr);
   EngineCore(const EngineCore&) = delete;
   EngineCore& operator=(const EngineCore&) = delete;
-  ~EngineCore();
+  ~EngineCore() override;
 
   /// A checked request with its samplers and stream.
   struct Prepared;
@@ -175,6 +188,7 @@ class EngineCore {
     bool ending = false;             ///< no more steps are submitted
     // Steps reserved, and steps submitted so far.
     std::size_t steps = 0, submitted = 0;
+    bool masked = false;  ///< some sequence has masks
   };
 
   void end_expired();
@@ -182,6 +196,7 @@ class EngineCore {
   bool try_run_ahead(const StepPlan& plan);
   void start_loop(const StepPlan& plan);
   bool step_ahead();
+  void submit_ahead();
   void end_ahead();
   void stop_loop();
   bool drop_loop() noexcept;
@@ -196,8 +211,21 @@ class EngineCore {
   [[nodiscard]] std::span<const float> logits_of(const StepRows& rows, std::size_t row) const {
     return rows.logits.subspan(row * executor_.vocab(), executor_.vocab());
   }
-  std::int32_t choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row);
+  void find_masks(const StepPlan& plan);
+  void begin_masks();
+  void end_masks();
+  [[nodiscard]] bool is_masked(std::size_t row) const override {
+    return row < row_masks_.size() && row_masks_[row] != nullptr;
+  }
+  std::span<const std::uint32_t> mask(std::size_t row) override;
+  [[nodiscard]] RowMasks* masks_of_step();
+  std::int32_t choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row,
+                      std::span<const std::uint32_t> mask);
   void handle_token(const StepOutput& given, const StepRows& rows);
+  bool take_token(SequenceKey key, Prepared& open, StreamEvent event, bool forced = false);
+  void find_forced(SequenceKey key, Prepared& open);
+  void append_forced();
+  [[nodiscard]] bool is_worth_leaving() const;
   void add_hidden_rows(const StepOutput& given, std::span<const float> rows);
   void count_token(SequenceKey key, Prepared& open);
   void end_sample(Prepared& open, StreamEvent event);
@@ -214,6 +242,11 @@ class EngineCore {
   runtime::SamplerScratch scratch_;
   runtime::DecodeLoop* device_;                    ///< samples on the device; nullptr: the host samples
   std::vector<const runtime::Sampler*> samplers_;  ///< one per row of the step; nullptr: sampled on the host
+  runtime::MaskThread masks_;
+  std::vector<std::shared_ptr<runtime::Constrained>> mask_rows_;  ///< of the step whose masks are begun
+  std::vector<std::shared_ptr<runtime::Constrained>> row_masks_;  ///< [rows of the step]; null: no mask
+  bool masks_begun_ = false;
+  std::vector<SequenceKey> forced_;  ///< samples for which tokens are forced
   Ahead ahead_;
   bool loop_open_ = false;            ///< the device's loop was started and not stopped
   mutable std::mutex streams_mutex_;  ///< protects changes of requests_ against end_streams

@@ -33,7 +33,7 @@ bool GpuExecutor::can_sample(const SamplerParams& params) const {
 /// Fills the sampling parameters of each row. draws: made since the samplers counted theirs. Rows without a sampler are
 /// sampled greedily and the result is ignored.
 void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers,
-                                 std::uint64_t draws) {
+                                 const RowMasks* masks, std::uint64_t draws) {
   auto* rows = mirror<gpu::SamplingRow>(variant.io.sampling);
   for (std::size_t s = 0; s < samplers.size(); ++s) {
     if (samplers[s] == nullptr) {
@@ -52,8 +52,30 @@ void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Samp
                .seed_low = static_cast<std::uint32_t>(params.seed),
                .seed_high = static_cast<std::uint32_t>(params.seed >> 32),
                .draws = static_cast<std::uint32_t>(made),
-               .reserved = 0};
+               .masked = masks != nullptr && masks->is_masked(s) ? 1U : 0U};
   }
+}
+
+/// Enqueues the upload of the masks of the first `rows` rows, in one copy. It follows the step's forward pass on the
+/// stream, so only the sampling waits for it.
+void GpuExecutor::upload_masks(std::size_t rows, RowMasks& masks) {
+  const auto bytes = memory_.mask_bytes;
+  std::size_t begin = rows, end = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (!masks.is_masked(row)) continue;
+    const auto mask = masks.mask(row);
+    auto* to = mirror<std::uint32_t>(memory_.masks + row * bytes);
+    invariant(mask.empty() || mask.size_bytes() == bytes, "RT-018", "a mask has a bit for each token");
+    if (mask.empty())
+      std::fill_n(to, bytes / sizeof *to, ~0U);
+    else
+      std::ranges::copy(mask, to);
+    begin = std::min(begin, row);
+    end = row + 1;
+  }
+  if (begin >= end) return;
+  const auto at = memory_.masks + begin * bytes;
+  stream_.upload(io_, at, mirror_, at, (end - begin) * bytes).check("uploading masks");
 }
 
 /// Writes the inputs of the first step; all later steps' inputs are made on the device by the sampling kernel.
@@ -87,21 +109,33 @@ void GpuExecutor::start(const DecodeStart& start) {
                          .state_write = start.state_write});
   auto* lengths = mirror<std::int32_t>(variant.io.kv_length);
   for (std::size_t s = 0; s < sequences; ++s) lengths[s] = start.positions[s] + 1;
-  write_sampling(variant, start.samplers, start.draws);
+  write_sampling(variant, start.samplers, start.masks, start.draws);
   upload_inputs(variant, sequences);
   copy_blocks(start.copies);
   loop_ = {.variant = &variant, .sequences = sequences, .steps_max = static_cast<std::uint64_t>(start.steps_max)};
+  for (std::size_t s = 0; s < sequences && start.masks != nullptr; ++s)
+    loop_.masked = loop_.masked || start.masks->is_masked(s);
 }
 
 /// Resets the step's line of the ring before the launch. The line is free: at most kInFlightMax steps are in flight.
 void GpuExecutor::submit() {
-  invariant(loop_.variant != nullptr && in_flight() < in_flight_max() && loop_.submitted < loop_.steps_max, "RT-014",
-            "a step is submitted while a loop runs, has room, and has steps left");
+  invariant(loop_.variant != nullptr && in_flight() < in_flight_max() && loop_.submitted < loop_.steps_max &&
+                !loop_.unsampled,
+            "RT-014", "a step is submitted while a loop runs, has room, and has steps left");
   const auto& variant = *loop_.variant;
   std::ranges::fill(tokens_of(loop_.submitted), kNoToken);
   launch_forward(variant);
-  launch_sample(variant);
+  if (!loop_.masked) launch_sample(variant);
+  loop_.unsampled = loop_.masked;
   ++loop_.submitted;
+}
+
+/// The masks of the step before are no longer in use: its tokens were taken before these could be computed.
+void GpuExecutor::sample(RowMasks& masks) {
+  invariant(loop_.unsampled && in_flight() == 1, "RT-019", "a step is sampled after it was submitted, and only once");
+  upload_masks(loop_.sequences, masks);
+  launch_sample(*loop_.variant);
+  loop_.unsampled = false;
 }
 
 /// Launches the sampling kernels, as a graph or one by one with timing events.
@@ -116,7 +150,8 @@ void GpuExecutor::launch_sample(const GpuVariant& variant) {
 
 /// Runs one step outside of a loop. Its tokens are in line 0 of the ring, because the uploaded step count is 0. Logits
 /// are copied to the host only for runs of rows that the device does not sample.
-SampledTokens GpuExecutor::forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers) {
+SampledTokens GpuExecutor::forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers,
+                                              RowMasks* masks) {
   invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
   invariant(samplers.size() == batch.rows.size() && batch.rows.size() <= batch.kv_length.size(), "RT-017",
             "each row of a step has a sampler entry and a sequence");
@@ -128,8 +163,9 @@ SampledTokens GpuExecutor::forward_and_sample(const StepBatch& batch, std::span<
   const std::span ring(reinterpret_cast<std::int32_t*>(sampled_.data()), samplers.size());
   std::ranges::fill(ring, kNoToken);
   write_inputs(variant, batch);
-  if (samples) write_sampling(variant, samplers);
+  if (samples) write_sampling(variant, samplers, masks);
   begin_step(variant, batch);
+  if (samples && masks != nullptr) upload_masks(samplers.size(), *masks);
   if (samples) launch_sample(variant);
   for (std::size_t row = 0, end = 0; row < samplers.size(); row = end) {
     for (end = row + 1; end < samplers.size() && chooses(end) == chooses(row);) ++end;
@@ -222,7 +258,7 @@ void GpuExecutor::count_taken() {
 
 /// Waits for the oldest step, then checks its tokens.
 std::span<const std::int32_t> GpuExecutor::take() {
-  invariant(in_flight() > 0, "RT-015", "a step was submitted before its tokens are taken");
+  invariant(in_flight() > (loop_.unsampled ? 1U : 0U), "RT-015", "a step was submitted before its tokens are taken");
   wait_for_step(loop_.taken);
   if (timer_) timer_->collect();
   const auto tokens = tokens_of(loop_.taken);

@@ -63,6 +63,8 @@ class GpuExecutor final : public Executor, private DecodeLoop {
     std::size_t sequences = 0;
     // Steps enqueued and steps whose tokens were taken.
     std::uint64_t submitted = 0, taken = 0;
+    bool masked = false;     ///< some row has masks: sample() enqueues the sampling of each step
+    bool unsampled = false;  ///< the step submitted last waits for it
     std::uint64_t steps_max = 0;
     Clock::duration sleep_time = {};  ///< how long to sleep before polling for a step
     Clock::duration step_time = {};   ///< moving average of a step's time; zero: unknown
@@ -72,10 +74,12 @@ class GpuExecutor final : public Executor, private DecodeLoop {
 
   [[nodiscard]] std::size_t sequences_max() const override { return sequences_max_; }
   [[nodiscard]] bool can_sample(const SamplerParams& params) const override;
-  SampledTokens forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers) override;
+  SampledTokens forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers,
+                                   RowMasks* masks) override;
   [[nodiscard]] std::size_t in_flight_max() const override;
   void start(const DecodeStart& start) override;
   void submit() override;
+  void sample(RowMasks& masks) override;
   [[nodiscard]] std::size_t in_flight() const override { return loop_.submitted - loop_.taken; }
   std::span<const std::int32_t> take() override;
   void stop() override;
@@ -90,7 +94,9 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   }
   void write_inputs(const GpuVariant& variant, const StepBatch& batch);
   void upload_inputs(const GpuVariant& variant, std::size_t sequences);
-  void write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers, std::uint64_t draws = 0);
+  void write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers, const RowMasks* masks,
+                      std::uint64_t draws = 0);
+  void upload_masks(std::size_t rows, RowMasks& masks);
   void copy_blocks(std::span<const BlockCopy> copies);
   void launch_forward(const GpuVariant& variant);
   void launch_sample(const GpuVariant& variant);

@@ -91,7 +91,14 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
   if (inputs.empty()) fail("the plan has no variants");
   logits = inputs_end;
   logits_bytes = runtime::logits_bytes(program);
-  need.io = logits + gpu_aligned(logits_bytes);
+  masks = logits + gpu_aligned(logits_bytes);
+  mask_bytes = (checked_bytes(program.vocab, "vocabulary") + 31) / 32 * sizeof(std::uint32_t);
+  std::size_t mask_rows = 0;  // of steps that sample: a row for each sequence
+  for (const auto& variant : program.variants)
+    if (!variant->sample_steps.empty())
+      mask_rows =
+          std::max(mask_rows, static_cast<std::size_t>(std::min(variant->bounds.rows(), variant->bounds.sequences())));
+  need.io = masks + gpu_aligned(mask_rows * mask_bytes);
   sampled_bytes = gpu::kSampledRing * bounds_of(program).rows * sizeof(std::int32_t);
   staging_slot = staging_slot_bytes(program);
   need.staging = staging_slot * kStagingSlots;

@@ -9,7 +9,8 @@
 //   its
 //             V plane, the same with value_dim columns. Groups with a shared row (MLA) have no V planes
 //   staging   ring of slots through which weights are loaded (weight_upload.h); has a pinned twin on the host
-//   step I/O  counters | inputs of variant 0 | inputs of variant 1 | ... | logits;  has a pinned mirror on the host
+//   step I/O  counters | inputs of variant 0 | inputs of variant 1 | ... | logits | masks;  has a pinned mirror on the
+//             host
 
 #include <cstddef>
 #include <cstdint>
@@ -69,8 +70,9 @@ struct GpuMemory {
   std::size_t counters_bytes = 0;         ///< the counters are at the start of the step I/O block
   std::size_t inputs_end = 0;             ///< everything before is mirrored in pinned memory
   std::size_t logits = 0, logits_bytes = 0;
-  std::size_t sampled_bytes = 0;  ///< ring of sampled tokens, in pinned memory only
-  std::size_t staging_slot = 0;   ///< bytes of one slot of the staging ring
+  std::size_t masks = 0, mask_bytes = 0;  ///< of allowed tokens: offset of the first row's, bytes of each
+  std::size_t sampled_bytes = 0;          ///< ring of sampled tokens, in pinned memory only
+  std::size_t staging_slot = 0;           ///< bytes of one slot of the staging ring
 };
 
 }  // namespace forge::runtime

@@ -140,6 +140,8 @@ Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) 
       return addresses_.io + inputs->sampling;
     case static_cast<std::uint16_t>(GpuInput::kSampled):
       return addresses_.sampled;
+    case static_cast<std::uint16_t>(GpuInput::kMasks):
+      return addresses_.io + memory_.masks;
     default:
       fail("an unknown step input");
   }

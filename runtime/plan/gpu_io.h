@@ -26,6 +26,10 @@ enum class GpuInput : std::uint16_t {
   kCounts = 16,
   kSampling = 17,  ///< gpu::SamplingRow[R]: sampling parameters of each row
   kSampled = 18,   ///< i32[gpu::kSampledRing][R] in pinned host memory: sampled tokens, one line per step
+  /// u32[R][ceil(vocab / 32)]: tokens that rows with SamplingRow::masked may choose, bit t % 32 of word t / 32. The
+  /// same
+  /// memory in all variants
+  kMasks = 19,
 };
 
 /// Argument struct of a Repack's kernel, 8 bytes per member:

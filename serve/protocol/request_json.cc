@@ -86,6 +86,7 @@ GenerationParams read_params(Fields& fields, double temperature) {
   params.ignore_eos = fields.boolean("ignore_eos", false);
   params.timeout = read_timeout(fields);
   read_stops(fields, params);
+  params.structured = read_structured_output(fields);
   return params;
 }
 
@@ -240,7 +241,6 @@ ChatBody chat(const Json& json) {
     body.params.top_logprobs = static_cast<std::size_t>(*count);
   }
   read_stream(fields, body);
-  fields.only("response_format", {{"type", "text"}}, "structured output is not supported");
   if (const auto* choice = fields.take("tool_choice"); choice != nullptr && *choice != "auto" && *choice != "none")
     throw Refused{bad_request("not_supported", "tool_choice can only be auto or none", "tool_choice")};
   fields.only("modalities", Json::array({"text"}), "the model generates text only");

@@ -42,7 +42,7 @@ class Sampling {
   void run(Order order) {
     values.fill(NAN);
     indices.fill(-1);
-    const KernelArgs scan({logits.data(), counts.data(), values.data(), indices.data()});
+    const KernelArgs scan({logits.data(), counts.data(), values.data(), indices.data(), sampling.data(), masks.data()});
     const KernelArgs draw({logits.data(), values.data(), indices.data(), sampling.data(), ids.data(), positions.data(),
                            lengths.data(), counts.data(), counter.data(), sampled.data()});
     const KernelArgs draw_states({logits.data(), values.data(), indices.data(), sampling.data(), ids.data(),
@@ -56,6 +56,7 @@ class Sampling {
     logits.check();
     values.check();
     sampling.check();
+    masks.check();
     counter.check();
   }
 
@@ -71,6 +72,8 @@ class Sampling {
   Buffer<int> sampled{static_cast<std::size_t>(gpu::kSampledRing) * rows_};
   Buffer<gpu::SamplingRow> sampling{rows_};
   Buffer<std::uint32_t> counter{1};
+  std::size_t mask_words = (vocab_ + 31) / 32;
+  Buffer<std::uint32_t> masks{rows_ * mask_words};  ///< random: rows without a mask must not read theirs
 };
 
 struct Settings {
@@ -97,14 +100,15 @@ gpu::SamplingRow row_of(const runtime::SamplerParams& params, std::uint64_t draw
           .seed_low = static_cast<unsigned>(params.seed),
           .seed_high = static_cast<unsigned>(params.seed >> 32),
           .draws = static_cast<unsigned>(draws),
-          .reserved = 0};
+          .masked = 0};
 }
 
-int host_choice(std::span<const float> logits, const runtime::SamplerParams& params, std::uint64_t draws) {
+int host_choice(std::span<const float> logits, const runtime::SamplerParams& params, std::uint64_t draws,
+                std::span<const std::uint32_t> mask = {}) {
   runtime::SamplerScratch scratch(logits.size());
   runtime::Sampler sampler(logits.size(), params);
   sampler.set_draws(draws);
-  return sampler.sample(logits, scratch);
+  return sampler.sample(logits, scratch, mask);
 }
 
 std::span<const float> logits_of(const Sampling& device, int row, int vocab) {
@@ -256,4 +260,47 @@ TEST_CASE("the next step reads the state that this one wrote, and writes where t
       }
     }
   }
+}
+
+TEST_CASE("a row with a mask draws what the host draws under it, and a row without one ignores it") {
+  constexpr int kRows = 10;
+  for (const int wave : kWaves)
+    for (const int vocab : {1, 33, 1003}) {
+      Sampling device(vocab, kRows, wave);
+      auto settings = all_settings();
+      settings.push_back({"greedy", {}});
+      device.counts[gpu::kRowCount] = kRows;
+      std::array<int, kRows> different{};
+      for (int draw = 0; draw < 18; ++draw) {
+        const auto logits = random_floats(static_cast<std::size_t>(kRows) * vocab, 2.5F);
+        const auto bits = random_floats(device.mask_words * kRows, 1.0F);
+        std::ranges::copy(logits, device.logits.data());
+        std::vector<int> expected;
+        for (int row = 0; row < kRows; ++row) {
+          auto params = settings[row].params;
+          params.seed = 0x123456789abcdefULL * (row + 1);
+          device.sampling[row] = row_of(params, draw);
+          device.sampling[row].masked = (row + draw) % 3 > 0 ? 1 : 0;
+          auto* mask = device.masks.data() + row * device.mask_words;
+          for (std::size_t i = 0; i < device.mask_words; ++i)
+            mask[i] = __builtin_bit_cast(std::uint32_t, bits[row * device.mask_words + i]) * 0x9E3779B1U;
+          if (draw == 7) mask[0] = 1;  // few tokens or one
+          if (draw == 8) std::fill_n(mask, device.mask_words, 0U);
+          const auto of_host = std::span<const std::uint32_t>(mask, device.mask_words);
+          expected.push_back(host_choice(logits_of(device, row, vocab), params, draw,
+                                         device.sampling[row].masked != 0 ? of_host : of_host.first(0)));
+        }
+        const int line = device.counts[gpu::kSampledCount] % gpu::kSampledRing;
+        device.run(kOrders[draw % 3]);
+        for (int row = 0; row < kRows; ++row) {
+          INFO(settings[row].what << ", draw " << draw << ", vocabulary " << vocab << ", wave " << wave);
+          const int chosen = device.sampled[line * kRows + row];
+          if (expected[row] < 0)
+            CHECK(chosen == gpu::kNoFiniteLogits);
+          else if (chosen != expected[row])
+            ++different[row];
+        }
+      }
+      for (const int count : different) CHECK(count <= 1);  // rounding, as above
+    }
 }

@@ -142,8 +142,8 @@ std::span<const float> FakeExecutor::forward(const runtime::StepBatch& batch) {
 
 /// Samples one token. Reports missing finite logits by the code that GPU executors return.
 std::int32_t FakeExecutor::choose(runtime::Sampler& sampler, std::span<const float> logits,
-                                  runtime::SamplerScratch& scratch) {
-  const auto token = sampler.sample(logits, scratch);
+                                  runtime::SamplerScratch& scratch, std::span<const std::uint32_t> mask) {
+  const auto token = sampler.sample(logits, scratch, mask);
   return token == runtime::Sampler::kNoToken ? runtime::kNoFiniteLogits : token;
 }
 
@@ -152,7 +152,8 @@ bool FakeExecutor::can_sample(const runtime::SamplerParams& params) const {
 }
 
 runtime::SampledTokens FakeExecutor::forward_and_sample(const runtime::StepBatch& batch,
-                                                        std::span<const runtime::Sampler* const> samplers) {
+                                                        std::span<const runtime::Sampler* const> samplers,
+                                                        runtime::RowMasks* masks) {
   invariant(samplers.size() == batch.rows.size(), "FAKE-003", "each row has a sampler, or none");
   std::vector<std::optional<runtime::Sampler>> copies;  // copies: in_step may end the requests that own the samplers
   for (const auto* sampler : samplers) {
@@ -164,7 +165,8 @@ runtime::SampledTokens FakeExecutor::forward_and_sample(const runtime::StepBatch
   taken_.assign(samplers.size(), runtime::Sampler::kNoToken);
   for (std::size_t r = 0; r < copies.size(); ++r) {
     if (!copies[r]) continue;
-    taken_[r] = choose(*copies[r], logits.subspan(r * shape_.vocab, shape_.vocab), scratch);
+    const auto mask = masks != nullptr && masks->is_masked(r) ? masks->mask(r) : std::span<const std::uint32_t>();
+    taken_[r] = choose(*copies[r], logits.subspan(r * shape_.vocab, shape_.vocab), scratch, mask);
     std::fill_n(logits_.begin() + static_cast<std::ptrdiff_t>(r * shape_.vocab), shape_.vocab,
                 -1.0F);  // overwritten, as the engine must not read logits of rows sampled on the device
   }
@@ -183,11 +185,15 @@ void FakeExecutor::start(const runtime::DecodeStart& start) {
   loop_tables_.assign(start.block_table.begin(), start.block_table.end());
   loop_stride_ = start.table_stride;
   loop_steps_ = start.steps_max;
+  loop_masked_.clear();
+  for (std::size_t s = 0; s < start.ids.size() && start.masks != nullptr; ++s)
+    loop_masked_.push_back(start.masks->is_masked(s) ? 1 : 0);
+  unsampled_ = false;
   copy_blocks(start.copies);
 }
 
 void FakeExecutor::submit() {
-  invariant(!loop_rows_.empty() && loop_steps_-- > 0 && chosen_.size() < in_flight_max(), "FAKE-004",
+  invariant(!loop_rows_.empty() && loop_steps_-- > 0 && in_flight() < in_flight_max() && !unsampled_, "FAKE-004",
             "a step is submitted while a loop runs, has room, and has steps left");
   std::vector<std::int32_t> ids, positions, numbers, lengths;
   for (const auto& row : loop_rows_) {
@@ -206,10 +212,25 @@ void FakeExecutor::submit() {
                            .state_read = loop_read_,
                            .state_write = loop_write_});
   std::swap(loop_read_, loop_write_);
+  loop_logits_.assign(logits.begin(), logits.end());
+  unsampled_ = !loop_masked_.empty();
+  if (!unsampled_) sample_loop(nullptr);
+}
+
+void FakeExecutor::sample(runtime::RowMasks& masks) {
+  invariant(unsampled_ && chosen_.empty(), "FAKE-007", "a step is sampled after it was submitted, and only once");
+  unsampled_ = false;
+  sample_loop(&masks);
+}
+
+void FakeExecutor::sample_loop(runtime::RowMasks* masks) {
   runtime::SamplerScratch scratch(shape_.vocab);
+  std::vector<std::int32_t> ids(loop_rows_.size());
   for (std::size_t s = 0; s < loop_rows_.size(); ++s) {
     auto& row = loop_rows_[s];
-    ids[s] = choose(row.sampler, logits.subspan(s * shape_.vocab, shape_.vocab), scratch);
+    const bool masked = masks != nullptr && loop_masked_[s] != 0 && masks->is_masked(s);
+    ids[s] = choose(row.sampler, std::span(loop_logits_).subspan(s * shape_.vocab, shape_.vocab), scratch,
+                    masked ? masks->mask(s) : std::span<const std::uint32_t>());
     row.id = std::max(ids[s], 0);
     ++row.position;
   }
@@ -228,6 +249,7 @@ std::span<const std::int32_t> FakeExecutor::take() {
 
 void FakeExecutor::stop() {
   loop_rows_.clear();
+  unsampled_ = false;
   chosen_.clear();
 }
 

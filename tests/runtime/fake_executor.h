@@ -73,17 +73,20 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   [[nodiscard]] std::size_t sequences_max() const override { return shape_.sequences; }
   [[nodiscard]] bool can_sample(const runtime::SamplerParams& params) const override;
   runtime::SampledTokens forward_and_sample(const runtime::StepBatch& batch,
-                                            std::span<const runtime::Sampler* const> samplers) override;
+                                            std::span<const runtime::Sampler* const> samplers,
+                                            runtime::RowMasks* masks) override;
   void start(const runtime::DecodeStart& start) override;
   [[nodiscard]] std::size_t in_flight_max() const override { return 1 + loops % 3; }
   void submit() override;
-  [[nodiscard]] std::size_t in_flight() const override { return chosen_.size(); }
+  void sample(runtime::RowMasks& masks) override;
+  [[nodiscard]] std::size_t in_flight() const override { return chosen_.size() + (unsampled_ ? 1 : 0); }
   std::span<const std::int32_t> take() override;
   void stop() override;
 
   std::span<const float> run(const runtime::StepBatch& batch);
-  static std::int32_t choose(runtime::Sampler& sampler, std::span<const float> logits,
-                             runtime::SamplerScratch& scratch);
+  static std::int32_t choose(runtime::Sampler& sampler, std::span<const float> logits, runtime::SamplerScratch& scratch,
+                             std::span<const std::uint32_t> mask = {});
+  void sample_loop(runtime::RowMasks* masks);
   void copy_blocks(std::span<const runtime::BlockCopy> copies);
   void fill_logits(std::uint64_t value, float* to) const;
   void fail_if_told();
@@ -98,6 +101,9 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   std::vector<Row> loop_rows_;         ///< empty if no loop runs
   std::vector<std::int32_t> loop_tables_;
   std::size_t loop_stride_ = 0;
+  std::vector<std::uint8_t> loop_masked_;             ///< of each row; empty: no row of the loop has masks
+  std::vector<float> loop_logits_;                    ///< of the step submitted last
+  bool unsampled_ = false;                            ///< that step waits for sample()
   std::vector<std::int32_t> loop_read_, loop_write_;  ///< slots of recurrent state of the next step
   std::int64_t loop_steps_ = 0;                       ///< steps that may still be submitted
   std::deque<std::vector<std::int32_t>> chosen_;      ///< tokens of the steps in flight, oldest first

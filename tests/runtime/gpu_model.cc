@@ -65,6 +65,7 @@ struct SampleArgs {
   gpu::SamplingRow* sampling;
   std::uint32_t* counter;
   std::int32_t* sampled;
+  const std::uint32_t* masks;
   std::int64_t rows;
 };
 struct RepackArgs {
@@ -112,13 +113,18 @@ void compute_logits(const LogitsArgs& a) {
 void sample(const SampleArgs& a) {
   for (std::int64_t r = 0; r < a.counts[gpu::kRowCount]; ++r) {
     const float* row = a.logits + r * kVocab;
-    auto token = static_cast<std::int32_t>(std::max_element(row, row + kVocab) - row);
     auto& sampling = a.sampling[r];
+    const auto allowed = [&](std::int64_t id) {
+      return sampling.masked == 0 || (a.masks[r * ((kVocab + 31) / 32) + id / 32] >> id % 32 & 1U) != 0;
+    };
+    std::int32_t token = gpu::kNoFiniteLogits;
+    for (std::int32_t id = 0; id < static_cast<std::int32_t>(kVocab); ++id)
+      if (allowed(id) && (token < 0 || row[id] > row[token])) token = id;
     if (sampling.temperature > 0)
       token = (token + static_cast<std::int32_t>(sampling.seed_low + sampling.seed_high + sampling.draws++) +
                sampling.top_k + static_cast<std::int32_t>(4 * (sampling.top_p + sampling.min_p))) %
               kVocab;
-    a.ids[r] = token;
+    a.ids[r] = std::max(token, 0);
     ++a.positions[r];
     ++a.kv_length[r];
     a.sampled[a.counts[gpu::kSampledCount] % gpu::kSampledRing * a.rows + r] = token;
@@ -268,11 +274,12 @@ void GpuModel::add_variant(const char* name, std::int64_t tokens, std::int64_t r
                  operand_at(Space::Weights, 0, 0), operand_at(Space::Constants, 0, 4), operand_at(Space::Output, 0, 0)},
                 {kTableBlocks}));
   if (samples)
-    variant->sample_steps.push_back(make_step(
-        "sample",
-        {operand_at(Space::Output, 0, 0), input(kIds), input(kPositions), input(kKvLength), input(GpuInput::kCounts),
-         input(GpuInput::kSampling), operand_at(Space::Counters, 0, 4), input(GpuInput::kSampled)},
-        {rows}));
+    variant->sample_steps.push_back(
+        make_step("sample",
+                  {operand_at(Space::Output, 0, 0), input(kIds), input(kPositions), input(kKvLength),
+                   input(GpuInput::kCounts), input(GpuInput::kSampling), operand_at(Space::Counters, 0, 4),
+                   input(GpuInput::kSampled), input(GpuInput::kMasks)},
+                  {rows}));
   program->variants.push_back(std::move(variant));
 }
 

@@ -13,6 +13,7 @@
 #include "tools/cli/line_reader.h"
 #include "tools/cli/options.h"
 #include "tools/run/chat_history.h"
+#include "tools/run/run_constraint.h"
 #include "tools/run/run_report.h"
 #include "tools/run/text_stream.h"
 
@@ -117,8 +118,8 @@ class Chat {
 
   void answer(std::string question) {
     TextStream stream(&session_.tokenizer(), request_.stops, &output_);
-    const auto options =
-        generate_options(request_, seed_ + turns_, std::span(session_.tokenizer().end_of_generation()));
+    auto options = generate_options(request_, seed_ + turns_, std::span(session_.tokenizer().end_of_generation()));
+    options.constraint = constraint_;
     progress("reading the prompt");
     const auto begun = conversation_.ask(std::move(question), options,
                                          {.take =
@@ -191,6 +192,7 @@ class Chat {
   session::Sequences sequences_;
   session::Conversation conversation_;
   Options settings_;
+  decltype(session::GenerateOptions::constraint) constraint_ = constraint_of(request_, session_);
   Output output_;
   std::optional<session::Generated> last_;
 };
