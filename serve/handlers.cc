@@ -56,7 +56,8 @@ struct Handlers::Job {
   std::vector<std::vector<std::int32_t>> prompts;
   std::string_view input = "prompt";
   std::unique_ptr<Dialect> (*dialect)(ReplyHead) = nullptr;
-  bool stream = false, include_usage = false;
+  bool stream = false, include_usage = false, include_reasoning = true;
+  std::shared_ptr<const AnswerRules> answer;  ///< of a chat
 };
 
 std::unique_ptr<Answer> answer_of(Response response) {
@@ -118,11 +119,13 @@ Handlers::Result Handlers::run(Call& call, Job job) {
           std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
       .logprobs = job.params.logprobs,
       .include_usage = job.include_usage,
+      .reasoning = job.include_reasoning,
       .tokenizer = &job.model->tokenizer()};
   auto generation = Generation::start(
       *job.model, {.prompts = std::move(job.prompts),
                    .params = std::move(job.params),
                    .input = job.input,
+                   .answer = std::move(job.answer),
                    .wake = std::move(call.wake),
                    .between_tokens = [&metrics = api.metrics_](auto time) { metrics.between_tokens(time); }});
   if (!generation) return answer_of(generation.error());
@@ -164,9 +167,14 @@ Handlers::Result Handlers::chat(Call& call) {
   if (!model) return answer_of(model.error());
   auto text = (*model)->render(body->conversation);
   if (!text) return answer_of(text.error());
-  auto ids = (*model)->encode(*std::move(text));
+  auto ids = (*model)->encode(*text);
   if (!ids) return answer_of(ids.error());
+  using Choice = ToolChoice::Kind;
+  if (body->tool_choice.kind == Choice::kRequired || body->tool_choice.kind == Choice::kNamed)
+    return answer_of(bad_request("not_supported", "tool_choice can only be auto or none", "tool_choice"));
   Job job{.model = *model, .params = std::move(body->params), .input = "messages", .dialect = chat_dialect};
+  job.answer = (*model)->answer_rules(*body, *std::move(text));
+  job.include_reasoning = body->include_reasoning;
   job.stream = body->stream;
   job.include_usage = body->include_usage;
   job.prompts.push_back(*std::move(ids));

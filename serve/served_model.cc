@@ -2,11 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <utility>
 
 namespace forge::serve {
+namespace {
+
+/// Sorted ids of the control tokens that answers are written with. What ends the generation is no part of the text.
+std::vector<std::int32_t> ids_of(const text::Tokenizer& tokenizer, const text::AnswerFormat& format) {
+  std::vector<std::int32_t> ids;
+  const auto& ends = tokenizer.end_of_generation();
+  for (std::int32_t id = 0; id < tokenizer.vocab_size() && !format.tokens.empty(); ++id)
+    if (tokenizer.is_control(id) && std::ranges::find(ends, id) == ends.end() &&
+        std::ranges::find(format.tokens, tokenizer.token_text(id)) != format.tokens.end())
+      ids.push_back(id);
+  return ids;
+}
+
+}  // namespace
 
 ServedModel::ServedModel(Parts parts)
     : name_(std::move(parts.name)),
@@ -18,7 +33,16 @@ ServedModel::ServedModel(Parts parts)
       sampling_(std::move(parts.sampling)),
       tokenizer_(parts.tokenizer),
       engine_(std::move(parts.executor), parts.engine) {
-  if (!parts.chat_template.empty()) template_ = text::ChatTemplate::parse(parts.chat_template);
+  if (parts.chat_template.empty()) return;
+  template_ = text::ChatTemplate::parse(parts.chat_template);
+  std::vector<std::string> control;
+  for (std::int32_t id = 0; id < tokenizer_->vocab_size(); ++id)
+    if (tokenizer_->is_control(id)) control.emplace_back(tokenizer_->token_text(id));
+  answers_ = text::find_answer_format(parts.chat_template, control, tokenizer_->token_text(tokenizer_->bos()),
+                                      tokenizer_->token_text(tokenizer_->eos()));
+  plain_answers_ = answers_.without_calls();
+  shown_ = ids_of(*tokenizer_, answers_);
+  plain_shown_ = ids_of(*tokenizer_, plain_answers_);
 }
 
 Read<std::vector<std::int32_t>> ServedModel::encode(const Prompt& prompt) const {
@@ -61,6 +85,15 @@ Read<std::string> ServedModel::render(std::string_view conversation) const {
   } catch (const Error& error) {
     return std::unexpected(error_of(error));
   }
+}
+
+std::shared_ptr<const AnswerRules> ServedModel::answer_rules(const ChatBody& body, std::string prompt) const {
+  const bool calls = !body.tools.empty();
+  return std::make_shared<const AnswerRules>(AnswerRules{.format = calls ? answers_ : plain_answers_,
+                                                         .tools = text::ToolTypes::parse(calls ? body.tools : "[]"),
+                                                         .prompt = std::move(prompt),
+                                                         .shown = calls ? &shown_ : &plain_shown_,
+                                                         .one_call = calls && !body.parallel_tool_calls});
 }
 
 std::uint64_t ServedModel::new_seed() {

@@ -49,10 +49,21 @@ struct CompletionBody {
   bool stream = false, include_usage = false;
 };
 
+/// Whether and what the model calls.
+struct ToolChoice {
+  enum class Kind : std::uint8_t { kNone, kAuto, kRequired, kNamed };
+  Kind kind = Kind::kNone;
+  std::string name;  ///< of the tool, for kNamed
+};
+
 struct ChatBody {
   std::string model;
   GenerationParams params;
   std::string conversation;  ///< JSON for text/chat/chat.h: messages, tools, variables of the template
+  std::string tools;         ///< the tools that may be called, a JSON list; empty: none
+  ToolChoice tool_choice;
+  bool parallel_tool_calls = true;
+  bool include_reasoning = true;
   bool stream = false, include_usage = false;
 };
 

@@ -52,11 +52,18 @@ class FormatFinder {
   }
 
   AnswerFormat find() {
+    read();
+    find_tokens();
+    return format_;
+  }
+
+ private:
+  void read() {
     if (source_.contains(kChannelMarkers.channel) && source_.contains(kChannelMarkers.message)) {
       format_.channels = true;
       for (const auto end : kChannelMarkers.ends) add(format_.closers, end);
       add(format_.closers, kChannelMarkers.start);
-      return format_;
+      return;
     }
     find_reasoning();
     if (source_.contains(">>>all")) {
@@ -76,10 +83,24 @@ class FormatFinder {
         if (token.size() > 2 && is_closing(token) && token != format_.think_close) add(format_.closers, token);
     }
     format_.cdata = source_.contains("<![CDATA[");
-    return format_;
   }
 
- private:
+  /// A control token belongs to answers if a call or reasoning is printed with it, or, where the template prints none,
+  /// if its word says so.
+  void find_tokens() {
+    std::string printed;
+    if (probe_.call) printed = probe_.call->before + probe_.call->middle + probe_.call->between + probe_.call->after;
+    for (const auto* list : {&format_.openers, &format_.elements, &format_.dropped})
+      for (const auto& marker : *list) printed += marker + '\n';
+    printed += format_.think_open + '\n' + format_.think_close;
+    for (const auto& token : control_) {
+      const bool named = !probe_.call && source_.contains(token) && has_word(token, kCallWords);
+      const bool channel = format_.channels && (token == kChannelMarkers.start || token == kChannelMarkers.channel ||
+                                                token == kChannelMarkers.message || has(format_.closers, token));
+      if (!token.empty() && (named || channel || printed.contains(token))) add(format_.tokens, token);
+    }
+  }
+
   void find_reasoning() {
     if (probe_.reasoning) read_reasoning(*probe_.reasoning);
     for (const auto& marker : known_) {
@@ -207,6 +228,21 @@ class FormatFinder {
 };
 
 }  // namespace
+
+AnswerFormat AnswerFormat::without_calls() const {
+  AnswerFormat out = *this;
+  for (auto* list : {&out.openers, &out.elements}) list->clear();
+  if (!channels) out.closers.clear();
+  out.bare_json = out.bare_json_list = out.bare_list = out.bare_name = false;
+  if (recipients) add(out.openers, kRecipientMark);
+  out.calls_are_text = true;
+  // What is left of the control tokens is not acted on, and must not be seen.
+  std::erase_if(out.tokens, [&](const std::string& token) {
+    const auto within = [&](std::string_view marker) { return marker.contains(token); };
+    return !channels && !within(think_open) && !within(think_close) && std::ranges::none_of(dropped, within);
+  });
+  return out;
+}
 
 AnswerFormat find_answer_format(std::string_view source, std::span<const std::string> control_tokens,
                                 std::string_view bos_token, std::string_view eos_token) {

@@ -243,6 +243,7 @@ void AnswerParser::open_call(std::unique_ptr<CallReader> reader) {
 
 void AnswerParser::after_call() {
   reader_.reset();
+  first_call_ended_ = true;
   state_ = format_.channels ? State::kChannelText : State::kAfter;
 }
 
@@ -308,7 +309,7 @@ bool AnswerParser::read_channel_header() {
   channel_is_reasoning_ = channel == "analysis";
   at_ += at + kChannelMarkers.message.size();
   state_ = State::kChannelText;
-  if (is_tool_name(name) && name != "user" && name != "assistant") {
+  if (is_tool_name(name) && name != "user" && name != "assistant" && !format_.calls_are_text) {
     sink_.call(name, {});
     open_call(read_json_arguments());
   }
@@ -340,7 +341,8 @@ bool AnswerParser::read_recipient(bool end) {
   }
   const std::string name(rest().substr(0, line));
   at_ += line + 1;
-  if (name == "all") {
+  if (name == "all" || format_.calls_are_text) {
+    if (name != "all") sink_.content(name + "\n");
     state_ = State::kText;
   } else {
     sink_.call(name, {});
