@@ -7,6 +7,8 @@
 #include <random>
 #include <utility>
 
+#include "serve/history.h"
+
 namespace forge::serve {
 namespace {
 
@@ -41,6 +43,7 @@ ServedModel::ServedModel(Parts parts)
   answers_ = text::find_answer_format(parts.chat_template, control, tokenizer_->token_text(tokenizer_->bos()),
                                       tokenizer_->token_text(tokenizer_->eos()));
   plain_answers_ = answers_.without_calls();
+  if (!answers_.has_calls()) answers_ = answers_.with_described_calls();
   shown_ = ids_of(*tokenizer_, answers_);
   plain_shown_ = ids_of(*tokenizer_, plain_answers_);
 }
@@ -78,7 +81,8 @@ Read<std::string> ServedModel::render(std::string_view conversation) const {
   if (!template_)
     return std::unexpected(bad_request("not_supported", "the model has no chat template: use /v1/completions"));
   try {
-    auto request = text::parse_chat_request(conversation);
+    auto request = is_plain(answers_.history) ? text::parse_chat_request(conversation)
+                                              : text::parse_chat_request(fit_history(conversation, answers_));
     request.bos_token = tokenizer_->token_text(tokenizer_->bos());
     request.eos_token = tokenizer_->token_text(tokenizer_->eos());
     return text::render_chat(*template_, request);

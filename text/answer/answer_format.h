@@ -7,6 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "text/answer/call_layout.h"
+#include "text/answer/history_form.h"
+
 namespace forge::text {
 
 /// How calls and reasoning look. What follows an opener (JSON, elements, keys and values, literals) is read from the
@@ -33,7 +36,9 @@ struct AnswerFormat {
   bool cdata = false;            ///< a value may be a CDATA section
   bool channels = false;         ///< harmony: messages with a channel and a recipient
   bool recipients = false;       ///< `>>>NAME` and a newline before arguments, `>>>all` before content
-  bool calls_are_text = false;   ///< with channels or recipients: a call is content
+  CallLayout layout;             ///< how calls are written
+  HistoryForm history;
+  bool calls_are_text = false;  ///< with channels or recipients: a call is content
 
   /// Whether calls have no marker before them.
   [[nodiscard]] bool is_bare() const { return bare_json || bare_json_list || bare_list || bare_name; }
@@ -42,6 +47,8 @@ struct AnswerFormat {
   }
   /// The format of answers of a conversation without tools: reasoning, and all else is content.
   [[nodiscard]] AnswerFormat without_calls() const;
+  /// For a template that knows no calls: a format of them that the model can be told of.
+  [[nodiscard]] AnswerFormat with_described_calls() const;
 };
 
 /// The format of a model's answers. `source`: its chat template; `control_tokens`: texts of the vocabulary's control
