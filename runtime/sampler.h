@@ -86,6 +86,7 @@ class Sampler {
   Sampler(std::size_t vocab, SamplerParams params);
 
   [[nodiscard]] const SamplerParams& params() const { return params_; }
+  [[nodiscard]] std::size_t vocab() const { return vocab_; }
 
   /// Appends a token (of the prompt, or one that was sampled and kept) to the penalty window.
   void accept(std::int32_t token);

@@ -70,6 +70,7 @@ engine::Request Generation::request_of(const ServedModel& model, const Spec& spe
       return text.matcher.matched().has_value() || (text.reader && text.reader->complete());
     };
   }
+  request.constraint = spec.constraint;
   request.on_event = spec.wake;
   return request;
 }

@@ -46,6 +46,8 @@ class Generation {
   struct Spec {
     std::vector<std::vector<std::int32_t>> prompts;
     GenerationParams params;
+    /// Makes the constraint of each sample; empty: none (params.structured is not looked at).
+    MakeConstraint constraint;
     std::string_view input = "prompt";          ///< the body's member with the prompts, for errors
     std::shared_ptr<const AnswerRules> answer;  ///< of a chat; null: the answer is plain text
     Wake wake;

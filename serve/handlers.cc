@@ -55,8 +55,10 @@ struct Handlers::Job {
   GenerationParams params;
   std::vector<std::vector<std::int32_t>> prompts;
   std::string_view input = "prompt";
+  std::optional<std::string> chat;  ///< text of a chat's prompt, if its answer is constrained
   std::unique_ptr<Dialect> (*dialect)(ReplyHead) = nullptr;
   bool stream = false, include_usage = false, include_reasoning = true;
+  std::optional<std::size_t> thinking_budget;
   std::shared_ptr<const AnswerRules> answer;  ///< of a chat
 };
 
@@ -109,6 +111,14 @@ Handlers::Result Handlers::model(Call& call) {
 
 Handlers::Result Handlers::run(Call& call, Job job) {
   auto& api = call.api;
+  MakeConstraint constraint;
+  if (job.params.structured) {
+    auto made = job.model->structured().start(*job.params.structured, job.chat);
+    if (!made) return answer_of(made.error());
+    constraint = *std::move(made);
+  }
+  if (job.thinking_budget && job.answer)
+    constraint = job.model->with_thinking_budget(std::move(constraint), *job.answer, *job.thinking_budget);
   use_defaults_of(job.model->sampling(), job.params);
   const auto most = api.options_.request_timeout;
   job.params.timeout = std::min(job.params.timeout.value_or(most), most);
@@ -124,6 +134,7 @@ Handlers::Result Handlers::run(Call& call, Job job) {
   auto generation = Generation::start(
       *job.model, {.prompts = std::move(job.prompts),
                    .params = std::move(job.params),
+                   .constraint = std::move(constraint),
                    .input = job.input,
                    .answer = std::move(job.answer),
                    .wake = std::move(call.wake),
@@ -173,8 +184,10 @@ Handlers::Result Handlers::chat(Call& call) {
   if (body->tool_choice.kind == Choice::kRequired || body->tool_choice.kind == Choice::kNamed)
     return answer_of(bad_request("not_supported", "tool_choice can only be auto or none", "tool_choice"));
   Job job{.model = *model, .params = std::move(body->params), .input = "messages", .dialect = chat_dialect};
+  if (job.params.structured) job.chat = *text;
   job.answer = (*model)->answer_rules(*body, *std::move(text));
   job.include_reasoning = body->include_reasoning;
+  job.thinking_budget = body->thinking_budget;
   job.stream = body->stream;
   job.include_usage = body->include_usage;
   job.prompts.push_back(*std::move(ids));

@@ -8,23 +8,10 @@
 #include <utility>
 
 #include "serve/history.h"
+#include "session/constraint/reasoning_gate.h"
+#include "session/constraint/thinking_budget.h"
 
 namespace forge::serve {
-namespace {
-
-/// Sorted ids of the control tokens that answers are written with. What ends the generation is no part of the text.
-std::vector<std::int32_t> ids_of(const text::Tokenizer& tokenizer, const text::AnswerFormat& format) {
-  std::vector<std::int32_t> ids;
-  const auto& ends = tokenizer.end_of_generation();
-  for (std::int32_t id = 0; id < tokenizer.vocab_size() && !format.tokens.empty(); ++id)
-    if (tokenizer.is_control(id) && std::ranges::find(ends, id) == ends.end() &&
-        std::ranges::find(format.tokens, tokenizer.token_text(id)) != format.tokens.end())
-      ids.push_back(id);
-  return ids;
-}
-
-}  // namespace
-
 ServedModel::ServedModel(Parts parts)
     : name_(std::move(parts.name)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -34,18 +21,15 @@ ServedModel::ServedModel(Parts parts)
       ranks_(parts.ranks),
       sampling_(std::move(parts.sampling)),
       tokenizer_(parts.tokenizer),
-      engine_(std::move(parts.executor), parts.engine) {
+      engine_(std::move(parts.executor), parts.engine),
+      structured_(*tokenizer_, engine_.executor().vocab(), parts.chat_template) {
   if (parts.chat_template.empty()) return;
   template_ = text::ChatTemplate::parse(parts.chat_template);
-  std::vector<std::string> control;
-  for (std::int32_t id = 0; id < tokenizer_->vocab_size(); ++id)
-    if (tokenizer_->is_control(id)) control.emplace_back(tokenizer_->token_text(id));
-  answers_ = text::find_answer_format(parts.chat_template, control, tokenizer_->token_text(tokenizer_->bos()),
-                                      tokenizer_->token_text(tokenizer_->eos()));
+  answers_ = session::answer_format_of(*tokenizer_, parts.chat_template);
   plain_answers_ = answers_.without_calls();
   if (!answers_.has_calls()) answers_ = answers_.with_described_calls();
-  shown_ = ids_of(*tokenizer_, answers_);
-  plain_shown_ = ids_of(*tokenizer_, plain_answers_);
+  shown_ = session::answer_tokens(*tokenizer_, answers_);
+  plain_shown_ = session::answer_tokens(*tokenizer_, plain_answers_);
 }
 
 Read<std::vector<std::int32_t>> ServedModel::encode(const Prompt& prompt) const {
@@ -93,11 +77,25 @@ Read<std::string> ServedModel::render(std::string_view conversation) const {
 
 std::shared_ptr<const AnswerRules> ServedModel::answer_rules(const ChatBody& body, std::string prompt) const {
   const bool calls = !body.tools.empty();
-  return std::make_shared<const AnswerRules>(AnswerRules{.format = calls ? answers_ : plain_answers_,
-                                                         .tools = text::ToolTypes::parse(calls ? body.tools : "[]"),
-                                                         .prompt = std::move(prompt),
-                                                         .shown = calls ? &shown_ : &plain_shown_,
-                                                         .one_call = calls && !body.parallel_tool_calls});
+  AnswerRules rules{.format = calls ? answers_ : plain_answers_,
+                    .tools = text::ToolTypes::parse(calls ? body.tools : "[]"),
+                    .prompt = std::move(prompt),
+                    .shown = calls ? &shown_ : &plain_shown_,
+                    .one_call = calls && !body.parallel_tool_calls};
+  if (body.reasoning_in_content)
+    for (auto* marker : {&rules.format.think_open, &rules.format.think_close, &rules.format.opened_by_prompt})
+      marker->clear();
+  return std::make_shared<const AnswerRules>(std::move(rules));
+}
+
+MakeConstraint ServedModel::with_thinking_budget(MakeConstraint inner, const AnswerRules& rules,
+                                                 std::size_t tokens) const {
+  auto marks = session::thinking_marks(answers_, rules.prompt, !rules.tools.empty());
+  if (!marks) return inner;
+  return [this, inner = std::move(inner), marks = *std::move(marks), tokens] {
+    return std::make_unique<session::ThinkingBudget>(inner ? inner() : nullptr, *tokenizer_, engine_.executor().vocab(),
+                                                     marks, tokens);
+  };
 }
 
 std::uint64_t ServedModel::new_seed() {

@@ -12,6 +12,7 @@
 #include "runtime/engine/engine.h"
 #include "serve/answer_reader.h"
 #include "serve/protocol/request_json.h"
+#include "serve/structured.h"
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -45,6 +46,7 @@ class ServedModel {
   [[nodiscard]] const session::SamplingDefaults& sampling() const { return sampling_; }
 
   // The functions below may be called from any thread.
+  [[nodiscard]] StructuredAnswers& structured() { return structured_; }
   /// Token ids of a prompt. In text, the spelling of a control token becomes that token, and the ids begin with one BOS
   /// if the model wants one. Ids are returned as they are. Errors: 400 for an empty prompt.
   [[nodiscard]] Read<std::vector<std::int32_t>> encode(const Prompt& prompt) const;
@@ -59,6 +61,9 @@ class ServedModel {
   [[nodiscard]] Read<std::string> render(std::string_view conversation) const;
   /// How the answer to a chat is to be read. `prompt`: as rendered.
   [[nodiscard]] std::shared_ptr<const AnswerRules> answer_rules(const ChatBody& body, std::string prompt) const;
+  /// A constraint that also limits the tokens of reasoning; `inner` may be empty. The model must outlive it.
+  [[nodiscard]] MakeConstraint with_thinking_budget(MakeConstraint inner, const AnswerRules& rules,
+                                                    std::size_t tokens) const;
   /// A random seed for a request that gives none.
   [[nodiscard]] static std::uint64_t new_seed();
 
@@ -74,6 +79,7 @@ class ServedModel {
   text::AnswerFormat answers_, plain_answers_;     ///< with and without tool calls
   std::vector<std::int32_t> shown_, plain_shown_;  ///< the control tokens in their texts, sorted
   engine::Engine engine_;
+  StructuredAnswers structured_;
 };
 
 }  // namespace forge::serve

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/mask_thread.h"
 #include "support/error.h"
 #include "support/os/interrupt.h"
 
@@ -14,6 +15,52 @@ namespace {
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
+
+/// The sampling of one sequence that may have a constraint, whose masks are computed while steps run.
+class ConstrainedSampling {
+ public:
+  /// `constraint`: null if there is none.
+  ConstrainedSampling(runtime::Sampler& sampler, std::shared_ptr<runtime::TokenConstraint> constraint)
+      : sampler_(sampler), scratch_(sampler.vocab()), constraint_(std::move(constraint)) {
+    row_->constraint = constraint_;
+  }
+
+  [[nodiscard]] bool is_constrained() const { return constraint_ != nullptr; }
+  /// Call before the step whose logits are sampled next.
+  void begin_mask() {
+    if (!constraint_) return;
+    rows_.assign(1, row_);
+    masks_.begin(rows_);
+  }
+  [[nodiscard]] std::int32_t sample(std::span<const float> logits) {
+    masks_.wait();
+    if (row_->error) throw Error(*row_->error);
+    return sampler_.sample(logits, scratch_, row_->mask);
+  }
+  /// Returns true if nothing may follow the token.
+  bool accept(std::int32_t token) {
+    if (!constraint_) return false;
+    invariant(constraint_->accept(token), "TOOL-011", "a constraint accepts what its mask allows");
+    return constraint_->ended();
+  }
+  [[nodiscard]] std::vector<std::int32_t> forced(std::size_t tokens_max) {
+    return constraint_ ? constraint_->forced(tokens_max) : std::vector<std::int32_t>();
+  }
+  [[noreturn]] void throw_no_token() const {
+    if (std::ranges::any_of(row_->mask, [](auto word) { return word != 0; }) || row_->mask.empty())
+      throw Error(ErrorCode::kModelFormat, "the model's logits are NaN or infinite", {},
+                  "the model file is probably damaged: download or convert it again");
+    throw Error(ErrorCode::kInternal, "the constraint allows no token");
+  }
+
+ private:
+  runtime::Sampler& sampler_;
+  runtime::SamplerScratch scratch_;
+  std::shared_ptr<runtime::TokenConstraint> constraint_;
+  std::shared_ptr<runtime::Constrained> row_ = std::make_shared<runtime::Constrained>();
+  std::vector<std::shared_ptr<runtime::Constrained>> rows_;
+  runtime::MaskThread masks_;
+};
 
 }  // namespace
 
@@ -45,7 +92,7 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
   invariant(options.held < prompt.size() && static_cast<std::int64_t>(options.held) == sequences.length(0), "TOOL-005",
             "the sequence holds exactly the tokens that are not fed");
   runtime::Sampler sampler(vocab, options.sampler);
-  runtime::SamplerScratch scratch(vocab);
+  ConstrainedSampling sampling(sampler, options.constraint ? options.constraint(prompt) : nullptr);
   Generated out{.prompt_tokens = prompt.size(), .held_tokens = options.held};
   // The last token of a generation is never fed, so one more than the free positions of the context can be generated.
   const std::int64_t room = sequences.context() - static_cast<std::int64_t>(prompt.size()) + 1;
@@ -56,34 +103,42 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
 
   auto begin = std::chrono::steady_clock::now();
   sequences.keep_at(0, static_cast<std::int64_t>(runtime::last_turn_end(prompt, options.ends)));
+  sampling.begin_mask();
   const auto logits = sequences.prefill(0, prompt.subspan(options.held));
   sequences.keep_state(0);
   out.prompt_seconds = seconds_since(begin);
   for (const auto id : prompt) sampler.accept(id);
-  const bool on_device = sequences.can_sample(1, options.sampler);
+  const bool on_device = !sampling.is_constrained() && sequences.can_sample(1, options.sampler);
   begin = std::chrono::steady_clock::now();
-  auto id = sampler.sample(logits, scratch);
+  auto id = sampling.sample(logits);
   check_interrupt();
-  while (true) {
-    if (id == runtime::Sampler::kNoToken || id == runtime::kNoFiniteLogits)
-      throw Error(ErrorCode::kModelFormat, "the model's logits are NaN or infinite", {},
-                  "the model file is probably damaged: download or convert it again");
-    sampler.accept(id);
-    out.tokens.push_back(id);
+  /// Appends a token. Returns false if it is the last.
+  const auto append = [&](std::int32_t token) {
+    if (token == runtime::Sampler::kNoToken || token == runtime::kNoFiniteLogits) sampling.throw_no_token();
+    sampler.accept(token);
+    out.tokens.push_back(token);
     std::optional<Finish> finish;
-    if (std::ranges::find(options.ends, id) != options.ends.end()) {
+    if (std::ranges::find(options.ends, token) != options.ends.end()) {
       finish = Finish::kEndOfGeneration;
     } else {
-      finish = take(id);
+      finish = take(token);
+      if (sampling.accept(token) && !finish) finish = Finish::kStop;
     }
     if (!finish && interrupted()) finish = Finish::kInterrupted;
     if (finish) out.finish = *finish;
-    if (finish || static_cast<std::int64_t>(out.tokens.size()) == limit) break;
+    return !finish && static_cast<std::int64_t>(out.tokens.size()) < limit;
+  };
+  while (append(id)) {
     if (on_device) {  // the first token came from the host, all others from the device's decode loop
       if (out.decode_steps == 0) sequences.begin(std::span(&id, 1), std::span(&sampler, 1), limit - 1);
       id = sequences.next().front();
     } else {
-      id = sampler.sample(sequences.decode(std::span(&id, 1)), scratch);
+      const auto fed = out.tokens.size() - 1;
+      const auto forced = sampling.forced(static_cast<std::size_t>(limit) - out.tokens.size());
+      if (!std::ranges::all_of(forced, append)) break;
+      sampling.begin_mask();
+      const auto ids = std::span<const std::int32_t>(out.tokens).subspan(fed);
+      id = sampling.sample(forced.empty() ? sequences.decode(ids) : sequences.prefill(0, ids));
     }
     ++out.decode_steps;
   }

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "runtime/sampler.h"
+#include "runtime/token_constraint.h"
 #include "session/sequences.h"
 
 namespace forge::session {
@@ -24,6 +26,9 @@ struct GenerateOptions {
   runtime::SamplerParams sampler;
   std::span<const std::int32_t> ends;  ///< token ids that end a generation
   std::size_t held = 0;                ///< length of the prompt's prefix that is already in sequence 0's KV cache
+  /// Makes the constraint of what is generated after a prompt; empty: none. The end is Finish::kStop where nothing else
+  /// may follow.
+  std::function<std::shared_ptr<runtime::TokenConstraint>(std::span<const std::int32_t> prompt)> constraint = {};
 };
 
 struct Generated {
@@ -40,10 +45,12 @@ struct Generated {
 using TakeToken = std::function<std::optional<Finish>(std::int32_t id)>;
 
 /// Prefills `prompt` into sequence 0 and generates tokens. Sampling runs on the device if the executor supports these
-/// parameters there, else on the host. Allocates nothing between tokens. A signal after the first token ends the
-/// generation (Finish::kInterrupted); before it, Interrupted is thrown.
-/// Errors: kPrompt when the prompt is empty or longer than the context; kModelFormat for NaN or infinite logits.
-/// Precondition: sequence 0 holds exactly the first options.held tokens of `prompt`, and options.held < prompt.size().
+/// parameters there and nothing is constrained, else on the host. Allocates nothing between tokens without a
+/// constraint. What a constraint forces is fed in one step with the token before it. A signal after the first token
+/// ends the generation (Finish::kInterrupted); before it, Interrupted is thrown. Errors: kPrompt when the prompt is
+/// empty or longer than the context; kModelFormat for NaN or infinite logits; kMemory of the constraint; kInternal if
+/// it allows no token. Precondition: sequence 0 holds exactly the first options.held tokens of `prompt`, and
+/// options.held < prompt.size().
 [[nodiscard]] Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std::int32_t> prompt,
                                  const GenerateOptions& options, const TakeToken& take);
 

@@ -5,28 +5,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/engine/logprobs.h"
+#include "runtime/engine/prepared.h"
 #include "support/error.h"
 
 namespace forge::engine {
-
-/// A request inside the engine. Samples of one request share the prompt and one stream.
-struct EngineCore::Prepared {
-  struct Sample {
-    runtime::Sampler sampler;
-    bool ended = false;
-  };
-  Request request;
-  RequestId id = 0;
-  std::vector<Sample> samples;
-  std::shared_ptr<Stream> stream;
-  Usage usage;
-  bool begun = false;  ///< has been part of a step
-  /// Number of samples that have ended.
-  std::size_t ended = 0;
-  std::vector<double> sum;   ///< running sum of hidden rows, for embeddings
-  std::size_t attempts = 0;  ///< failed steps since its last token
-};
 
 namespace {
 
@@ -128,6 +110,9 @@ std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request requ
       params.seed = r.sampling.seed + s;
       auto& sampler = prepared->samples.emplace_back(runtime::Sampler(executor_.vocab(), params)).sampler;
       for (const auto id : r.prompt) sampler.accept(id);
+      if (!r.constraint) continue;
+      auto& constrained = prepared->samples.back().constrained = std::make_shared<runtime::Constrained>();
+      constrained->constraint = r.constraint();
     }
   } catch (const Error& error) {
     return std::unexpected(Refusal{.kind = RefusalKind::kInvalid, .asked = 0, .limit = 0, .message = error.line()});
@@ -222,6 +207,7 @@ bool EngineCore::step() {
   const bool on_device = choose_samplers(plan);
   if (on_device && try_run_ahead(plan)) return step_ahead();
   StepRows rows;
+  begin_masks(plan);
   const bool ran = run([&] {
     stop_loop();
     const auto batch = batch_.build(plan);
@@ -232,9 +218,11 @@ bool EngineCore::step() {
       rows = {.tokens = {}, .logits = executor_.forward(batch)};
     }
   });
+  masks_.wait();
   if (!ran) return true;
   metrics_.fed_tokens += plan.tokens;
   finish_step(rows, plan.hidden);
+  append_forced();
   return true;
 }
 
@@ -247,8 +235,9 @@ bool EngineCore::choose_samplers(const StepPlan& plan) {
   for (const auto& part : plan.parts) {
     if (part.rows == 0) continue;
     const auto& open = *requests_.at(part.key.request);
-    const auto& sampler = open.samples[part.key.sample].sampler;
-    const bool on_device = part.samples == 1 && !open.request.logprobs && device_->can_sample(sampler.params());
+    const auto& [sampler, constrained, ended] = open.samples[part.key.sample];
+    const bool on_device =
+        part.samples == 1 && !open.request.logprobs && !constrained && device_->can_sample(sampler.params());
     samplers_.push_back(on_device ? &sampler : nullptr);
     any = any || on_device;
   }
@@ -327,17 +316,6 @@ void EngineCore::failed(bool recoverable, const std::string& line) {
   }
 }
 
-/// Bookkeeping of one generated token; the first one also sets the time to first token and the prefix cache statistics.
-void EngineCore::count_token(SequenceKey key, Prepared& open) {
-  open.attempts = 0;
-  ++metrics_.generated_tokens;
-  if (open.usage.generated_tokens++ > 0) return;
-  open.usage.first_token = clock_();
-  open.usage.cached_tokens = scheduler_.reused_tokens(key);
-  metrics_.to_first_token += open.usage.first_token - open.usage.submitted;
-  metrics_.cached_tokens += open.usage.cached_tokens;
-}
-
 /// Collects hidden rows for an embedding. Rows are summed in the order of their tokens, so the mean does not depend on
 /// how the prompt was cut into steps. A request for the first row ends with it.
 void EngineCore::add_hidden_rows(const StepOutput& given, std::span<const float> rows) {
@@ -354,68 +332,6 @@ void EngineCore::add_hidden_rows(const StepOutput& given, std::span<const float>
   StreamEvent event{.finish = FinishReason::kStop};
   for (const auto value : open.sum) event.row.push_back(static_cast<float>(value / count));
   end_sample(open, std::move(event));
-}
-
-/// Returns the token that the device sampled, or samples from the row's logits. kNoToken if no token is allowed or all
-/// logits are NaN or -infinity. Counts the device's draw, so that the host's sampler can continue the same random
-/// sequence.
-std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row) {
-  if (row < rows.tokens.size() && rows.tokens[row] != runtime::Sampler::kNoToken) {
-    if (rows.tokens[row] == runtime::kNoFiniteLogits) return runtime::Sampler::kNoToken;
-    if (sampler.params().temperature > 0) sampler.set_draws(sampler.draws() + 1);
-    return rows.tokens[row];
-  }
-  return sampler.sample(logits_of(rows, row), scratch_);
-}
-
-/// Handles one generated token: stop tokens, log probabilities, the client's stop callback, the length limit.
-void EngineCore::handle_token(const StepOutput& given, const StepRows& rows) {
-  const auto key = given.key;
-  auto& open = *requests_.at(key.request);
-  auto& sampler = open.samples[key.sample].sampler;
-  const auto& request = open.request;
-  StreamEvent event{.sample = key.sample};
-  const auto token = choose(sampler, rows, given.row);
-  if (token == runtime::Sampler::kNoToken) {
-    event.finish = FinishReason::kError;
-    event.error = "error[prompt]: no token can be chosen: all are forbidden, or all logits are NaN or -infinity";
-    return end_sample(open, std::move(event));
-  }
-  sampler.accept(token);
-  count_token(key, open);
-  if (std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end()) {
-    event.finish = FinishReason::kStop;
-    return end_sample(open, std::move(event));
-  }
-  event.token = token;
-  if (request.logprobs) {
-    const auto logits = logits_of(rows, given.row);
-    const double log_sum = log_sum_exp(logits);
-    event.chosen = {.token = token, .logprob = logprob_of(logits, log_sum, token)};
-    event.top_logprobs = top_tokens(logits, log_sum, request.top_logprobs);
-  }
-  const bool last = scheduler_.push(key, token);
-  try {
-    if (request.stop && request.stop(key.sample, token)) event.finish = FinishReason::kStop;
-  } catch (const std::exception& error) {
-    event.finish = FinishReason::kError;
-    event.error = fmt::format("error[internal]: a stop callback failed: {}", printable(error.what()));
-  }
-  if (event.finish == FinishReason::kNone && last) event.finish = FinishReason::kLength;
-  if (event.finish != FinishReason::kNone) return end_sample(open, std::move(event));
-  open.stream->put(std::move(event));
-}
-
-/// Ends one sample; the last one ends the request.
-void EngineCore::end_sample(Prepared& open, StreamEvent event) {
-  scheduler_.finish({.request = open.id, .sample = event.sample});
-  ahead_.ending = true;
-  open.samples[event.sample].ended = true;
-  ++metrics_.finished[static_cast<std::size_t>(event.finish)];
-  open.usage.finished = clock_();
-  open.stream->set_usage(open.usage);
-  open.stream->put(std::move(event));
-  if (++open.ended == open.samples.size()) close(open);
 }
 
 /// Unhealthy: several steps failed in a row, until probation ends. Degraded: a step failed within the last

@@ -5,6 +5,7 @@
 // One step:
 //
 //   Scheduler::plan -> BatchBuilder::build -> Executor::forward -> Scheduler::complete -> sample -> Stream::put
+//                                             MaskThread (meanwhile)
 //
 // Results are batch-invariant: executors compute logits in a fixed order of operations regardless of batch, chunking
 // and prefix reuse (on the CPU bit for bit; on GPUs as far as their kernels do), and random draws are numbered per
@@ -16,6 +17,9 @@
 // Running ahead: while the batch does not change, the device runs several steps in a row, each feeding the token that
 // the last one sampled, and the host streams tokens meanwhile. An arrival that can be admitted, or the end of a
 // sequence, drains the steps in flight; then a new step is planned.
+//
+// Constraints (Request::constraint) belong to samples, not to KV blocks, so preemption and retries do not touch them.
+// What a constraint forces is appended without sampling, and computed like a prompt together with the token before it.
 
 #include <array>
 #include <functional>
@@ -28,7 +32,9 @@
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/stream.h"
 #include "runtime/executor.h"
+#include "runtime/mask_thread.h"
 #include "runtime/sampler.h"
+#include "runtime/token_constraint.h"
 
 namespace forge::engine {
 
@@ -52,6 +58,10 @@ struct Request {
   /// Returns true if the sample ends with this token (e.g. a stop string is complete). Called on the engine's thread,
   /// in order.
   std::function<bool(std::uint32_t sample, std::int32_t token)> stop;
+  /// Makes the constraint of each sample, in prepare(); empty: every token may come. A sample ends with kStop where its
+  /// constraint allows no more than the end. Tokens that it forces are not sampled, unless log probabilities or logit
+  /// biases are requested. Errors of a constraint end its request.
+  std::function<std::unique_ptr<runtime::TokenConstraint>()> constraint;
   std::function<void()> on_event;  ///< see Stream's constructor
 };
 
@@ -196,8 +206,12 @@ class EngineCore {
   [[nodiscard]] std::span<const float> logits_of(const StepRows& rows, std::size_t row) const {
     return rows.logits.subspan(row * executor_.vocab(), executor_.vocab());
   }
-  std::int32_t choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row);
+  void begin_masks(const StepPlan& plan);
+  std::int32_t choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row,
+                      std::span<const std::uint32_t> mask);
   void handle_token(const StepOutput& given, const StepRows& rows);
+  bool take_token(SequenceKey key, Prepared& open, StreamEvent event, bool forced = false);
+  void append_forced();
   void add_hidden_rows(const StepOutput& given, std::span<const float> rows);
   void count_token(SequenceKey key, Prepared& open);
   void end_sample(Prepared& open, StreamEvent event);
@@ -214,6 +228,9 @@ class EngineCore {
   runtime::SamplerScratch scratch_;
   runtime::DecodeLoop* device_;                    ///< samples on the device; nullptr: the host samples
   std::vector<const runtime::Sampler*> samplers_;  ///< one per row of the step; nullptr: sampled on the host
+  runtime::MaskThread masks_;
+  std::vector<std::shared_ptr<runtime::Constrained>> mask_rows_;  ///< of the step whose masks are begun
+  std::vector<SequenceKey> constrained_;                          ///< constrained samples that got a token in this step
   Ahead ahead_;
   bool loop_open_ = false;            ///< the device's loop was started and not stopped
   mutable std::mutex streams_mutex_;  ///< protects changes of requests_ against end_streams

@@ -149,10 +149,10 @@ void Scheduler::finish(SequenceKey key) {
   for (auto* jobs : {&running_, &waiting_}) std::erase_if(*jobs, [&](const auto& job) { return job->key == key; });
 }
 
-bool Scheduler::push(SequenceKey key, std::int32_t token) {
+bool Scheduler::push(SequenceKey key, std::int32_t token, bool forced) {
   Job* job = find(key);
-  invariant(job != nullptr && job->pending() == 0 && job->ids.size() < job->tokens_max, "SCHED-003",
-            "a token is pushed to a sequence with no pending tokens and room for one more");
+  invariant(job != nullptr && (job->pending() == 0 || (forced && !reserved_)) && job->ids.size() < job->tokens_max,
+            "SCHED-003", "a token is pushed to a sequence with no pending tokens and room for one more");
   job->ids.push_back(token);  // capacity was reserved
   return job->ids.size() == job->tokens_max;
 }

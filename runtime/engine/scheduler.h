@@ -148,8 +148,9 @@ class Scheduler {
   /// Call when the planned step has failed. KV contents are no longer trusted: all running sequences restart and the
   /// prefix cache is emptied. Returns the keys of the step's sequences, valid until the next call.
   std::span<const SequenceKey> abort();
-  /// Appends a sampled token. Returns true if the sequence has reached its length limit.
-  bool push(SequenceKey key, std::int32_t token);
+  /// Appends a sampled token. Returns true if the sequence has reached its length limit. `forced`: the token follows
+  /// others that are not computed yet, and the next step computes all of them like a prompt; not in reserved steps.
+  bool push(SequenceKey key, std::int32_t token, bool forced = false);
 
   // Reserved steps: several steps in a row without planning, for a decode loop on the device. Possible if every running
   // sequence decodes and its tokens can be sampled on the device. KV blocks for all steps are taken at once:

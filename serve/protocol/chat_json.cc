@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -171,19 +173,59 @@ ToolChoice read_tool_choice(Fields& fields, const std::set<std::string, std::les
   return choice;
 }
 
-/// Variables of the template.
-Json read_variables(Fields& fields) {
-  constexpr std::array<std::string_view, 5> kReserved{"bos_token", "eos_token", "now", "messages", "tools"};
+/// A limit of reasoning in tokens, as Qwen's, OpenRouter's and Anthropic's APIs name it; -1: none.
+void read_budget(Fields& fields, std::string_view name, ChatBody& body) {
+  if (const auto tokens = fields.integer(name, -1, INT32_MAX); tokens && *tokens >= 0)
+    body.thinking_budget = static_cast<std::size_t>(*tokens);
+}
+
+std::optional<std::string> read_effort(Fields& fields, std::string_view name) {
   constexpr std::array<std::string_view, 6> kEfforts{"none", "minimal", "low", "medium", "high", "xhigh"};
+  const auto effort = fields.text(name);
+  if (effort && std::ranges::find(kEfforts, *effort) == kEfforts.end())
+    refuse_value("reasoning_effort", "reasoning_effort is not none, minimal, low, medium, high or xhigh");
+  return effort;
+}
+
+/// {"max_tokens": N, "effort": ...}
+std::optional<std::string> read_reasoning(Fields& fields, ChatBody& body) {
+  const auto* value = fields.take("reasoning");
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) refuse_value("reasoning", "reasoning is not an object");
+  Fields inner(*value);
+  read_budget(inner, "max_tokens", body);
+  auto effort = read_effort(inner, "effort");
+  body.include_reasoning = !inner.boolean("exclude", false);
+  inner.ignore({"summary", "enabled"});
+  inner.done();
+  return effort;
+}
+
+/// {"type": "enabled", "budget_tokens": N}; nullopt: not said.
+std::optional<bool> read_thinking(Fields& fields, ChatBody& body) {
+  const auto* value = fields.take("thinking");
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) refuse_value("thinking", "thinking is not an object");
+  Fields inner(*value);
+  const auto type = inner.text("type").value_or("enabled");
+  if (type != "enabled" && type != "disabled") refuse_value("thinking", "thinking.type is not enabled or disabled");
+  read_budget(inner, "budget_tokens", body);
+  inner.done();
+  return type == "enabled";
+}
+
+/// Variables of the template, and limits of reasoning.
+Json read_variables(Fields& fields, ChatBody& body) {
+  constexpr std::array<std::string_view, 5> kReserved{"bos_token", "eos_token", "now", "messages", "tools"};
   Json variables = Json::object();
-  if (const auto effort = fields.text("reasoning_effort")) {
-    if (std::ranges::find(kEfforts, *effort) == kEfforts.end())
-      refuse_value("reasoning_effort", "reasoning_effort is not none, minimal, low, medium, high or xhigh");
-    variables["reasoning_effort"] = *effort;
-    if (*effort == "none") variables["enable_thinking"] = variables["thinking"] = false;
-  }
-  if (fields.take("enable_thinking") != nullptr)
-    variables["enable_thinking"] = variables["thinking"] = fields.boolean("enable_thinking", true);
+  auto effort = read_reasoning(fields, body);
+  if (const auto given = read_effort(fields, "reasoning_effort")) effort = given;
+  auto thinks = read_thinking(fields, body);
+  read_budget(fields, "thinking_budget", body);
+  if (fields.take("enable_thinking") != nullptr) thinks = fields.boolean("enable_thinking", true);
+  if (effort) variables["reasoning_effort"] = *effort;
+  if (!thinks && effort == "none") thinks = false;
+  if (thinks) variables["enable_thinking"] = variables["thinking"] = *thinks;
   const auto* extra = fields.take("chat_template_kwargs");
   if (extra == nullptr) return variables;
   if (!extra->is_object()) refuse_value("chat_template_kwargs", "chat_template_kwargs is not an object");
@@ -205,7 +247,7 @@ bool is_callable_name(std::string_view name) {
 }
 
 void read_conversation(Fields& fields, ChatBody& body) {
-  Json conversation = read_variables(fields);
+  Json conversation = read_variables(fields, body);
   conversation["messages"] = read_messages(fields);
   std::set<std::string, std::less<>> names;
   Json tools = read_tools(fields, names);

@@ -87,6 +87,7 @@ GenerationParams read_params(Fields& fields, double temperature) {
   params.ignore_eos = fields.boolean("ignore_eos", false);
   params.timeout = read_timeout(fields);
   read_stops(fields, params);
+  params.structured = read_structured_output(fields);
   return params;
 }
 
@@ -174,8 +175,11 @@ ChatBody chat(const Json& json) {
     body.params.top_logprobs = static_cast<std::size_t>(*count);
   }
   read_stream(fields, body);
-  fields.only("response_format", {{"type", "text"}}, "structured output is not supported");
-  body.include_reasoning = fields.boolean("include_reasoning", true);
+  body.include_reasoning = fields.boolean("include_reasoning", body.include_reasoning);
+  const auto format = fields.text("reasoning_format").value_or("auto");
+  if (format != "auto" && format != "deepseek" && format != "none")
+    refuse_value("reasoning_format", "reasoning_format is not auto, deepseek or none");
+  body.reasoning_in_content = format == "none";
   fields.only("modalities", Json::array({"text"}), "the model generates text only");
   fields.ignore({"user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "verbosity"});
   fields.done();

@@ -16,6 +16,7 @@
 
 #include "runtime/engine/engine_core.h"
 #include "serve/protocol/api_error.h"
+#include "serve/protocol/structured_output.h"
 #include "session/sampling_defaults.h"
 
 namespace forge::serve {
@@ -37,6 +38,7 @@ struct GenerationParams {
   std::vector<std::int32_t> stop_tokens;
   bool ignore_eos = false;
   std::optional<std::chrono::milliseconds> timeout;
+  std::optional<StructuredOutput> structured;
 };
 
 /// Text, or token ids.
@@ -64,6 +66,8 @@ struct ChatBody {
   ToolChoice tool_choice;
   bool parallel_tool_calls = true;
   bool include_reasoning = true;
+  bool reasoning_in_content = false;           ///< reasoning_format none: it stays in the content, between its markers
+  std::optional<std::size_t> thinking_budget;  ///< tokens of reasoning; nullopt: no limit
   bool stream = false, include_usage = false;
 };
 

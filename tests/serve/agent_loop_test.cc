@@ -28,8 +28,9 @@ Loop play(ScriptedChat& chat, const std::string& reasoning) {
   std::size_t last = 0;
   for (std::size_t turn = 0; turn < kTurns; ++turn) {
     const auto city = "City " + std::to_string(turn);
-    const auto answer = chat.answer(body, reasoning + "I look.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"" +
-                                              city + "\"}}\n</tool_call>");
+    const auto answer =
+        chat.answer(body, reasoning + "I look.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"" +
+                              city + "\"}}\n</tool_call>");
     const auto& message = answer["choices"][0]["message"];
     REQUIRE(message["tool_calls"].size() == 1);
     const auto& call = message["tool_calls"][0];

@@ -142,6 +142,16 @@ TEST_CASE("include_reasoning false leaves reasoning out") {
   CHECK(joined(chat.events(body, kTwoCalls))["reasoning_content"] == "");
 }
 
+TEST_CASE("reasoning_format none leaves reasoning in the content") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["reasoning_format"] = "none";
+  const auto message = chat.answer(body, "<think>Hm.</think>Yes.")["choices"][0]["message"];
+  CHECK((message["content"] == "<think>Hm.</think>Yes." && !message.contains("reasoning_content")));
+  body["reasoning_format"] = "x";
+  CHECK(chat.refusal(body) == "invalid_value reasoning_format");
+}
+
 TEST_CASE("answers that clients send back are rendered as the model wrote them") {
   ScriptedChat chat;
   auto body = weather_body();
@@ -206,4 +216,34 @@ TEST_CASE("bad tools, choices and histories are refused with one line") {
         "invalid_value messages");
   CHECK(history({{"role", "tool"}, {"tool_call_id", "nix"}, {"content", "3"}}) == "invalid_value messages");
   CHECK(history({{"role", "tool"}, {"tool_call_id", 5}, {"content", "3"}}) == "invalid_value messages");
+}
+
+TEST_CASE("a thinking budget ends reasoning after so many tokens, whoever opened it") {
+  const std::string thought = "1234567890 and so on";
+  for (const bool by_prompt : {false, true}) {
+    auto source = std::string(kChatTemplate);
+    const std::string header = "<|im_start|>assistant\n{% endif %}";
+    if (by_prompt) source.replace(source.find(header), header.size(), "<|im_start|>assistant\n<think>\n{% endif %}");
+    ScriptedChat chat(source);
+    auto body = weather_body();
+    body["max_tokens"] = 40;
+    const std::string said = (by_prompt ? "" : "<think>") + thought;
+    for (const auto& member : {Json{{"thinking_budget", 5}}, Json{{"reasoning", {{"max_tokens", 5}}}},
+                               Json{{"thinking", {{"type", "enabled"}, {"budget_tokens", 5}}}}}) {
+      auto limited = body;
+      limited.update(member);
+      const auto message = chat.answer(limited, said)["choices"][0]["message"];
+      INFO(message.dump());
+      CHECK(message["reasoning_content"] == "12345");
+      CHECK(message["content"] != "");
+    }
+    auto enough = body;
+    enough["thinking_budget"] = 30;
+    CHECK(chat.answer(enough, said + "</think>It is cold.")["choices"][0]["message"]["content"] == "It is cold.");
+    enough["thinking_budget"] = 0;
+    const auto none = chat.answer(enough, said)["choices"][0]["message"];
+    CHECK_FALSE(none.contains("reasoning_content"));
+    enough["thinking_budget"] = -2;
+    CHECK(chat.refusal(enough) == "invalid_value thinking_budget");
+  }
 }

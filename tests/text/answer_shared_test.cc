@@ -9,6 +9,7 @@
 #include "tests/text/answer_help.h"
 #include "text/answer/call_grammar.h"
 #include "text/answer/white_space.h"
+#include "text/constraint/call_language.h"
 
 using namespace forge::text;
 using Json = nlohmann::ordered_json;
@@ -143,6 +144,33 @@ const std::vector<std::pair<std::string, Json>> kCalls{
     {"now", {{"zone", "CET"}, {"hours", 1.5}}},
     {"now", {{"hours", -2}}}};
 
+bool matches(constraint::RegularPool& pool, constraint::Expr expr, std::string_view text) {
+  for (const char c : text) expr = pool.derivative(expr, static_cast<std::uint8_t>(c));
+  return pool.nullable(expr);
+}
+
+/// The pieces' language has the text, and no text in which a byte is missing. Schemas allow the given values only.
+void check_language(const std::vector<CallPiece>& pieces, const std::string& text, const Json& arguments) {
+  constraint::RegularPool pool;
+  const auto language = constraint::call_language(pool, pieces_json(pieces), [&](std::string_view) {
+    std::vector<constraint::Expr> values{pool.literal(arguments.dump())};
+    for (const auto& [key, value] : arguments.items()) values.push_back(pool.literal(value.dump()));
+    return pool.or_(values);
+  });
+  INFO(text << "\n" << pieces_json(pieces));
+  CHECK(matches(pool, language, text));
+  const std::string value = arguments.value("city", "");
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    auto less = text;
+    less.erase(at, 1);
+    // Free text, and what repeats a letter, may lose one. A broken tag is free text if another one follows.
+    const bool free = !value.empty() && at >= text.find(value) && at < text.find(value) + value.size();
+    if (free || arguments.contains("zone") || arguments.size() > 1) continue;
+    const bool twin = at + 1 < text.size() && text[at + 1] == text[at];
+    if (!twin) CHECK_FALSE(matches(pool, language, less));
+  }
+}
+
 std::string prompt_of(const Shared& shared, const std::string& name) {
   for (const auto& one : shared.file["cases"])
     if (one["template"] == name && one.contains("prompt")) return one["prompt"];
@@ -197,6 +225,7 @@ TEST_CASE("a call that is written by a template's layout or grammar is read back
       const Json expected{{{"name", tool}, {"arguments", arguments}}};
       auto pieces = call_grammar(format.layout, kTools, tool, true);
       trim_literals(pieces, thinks ? "" : prompt, known.turn_ends);
+      check_language(pieces, text_of(pieces, tool, arguments), arguments);
       const std::vector<WrittenCall> call{{.name = tool, .arguments = arguments.dump()}};
       for (const auto& text : {text_of(pieces, tool, arguments), calls_text(format.layout, call)}) {
         const auto message = json_of(parsed(format, tools, prompt, thought + text, 1, false));

@@ -90,6 +90,7 @@ void AnswerParser::run(bool end, bool cut) {
   }
   text_.erase(0, std::exchange(at_, 0));
   if (!end) return;
+  if (reader_ && !cut) reader_->end(sink_);
   if (reader_ && !(cut && reader_->certain())) sink_.content(reader_->held());
   if (state_ == State::kChannelHeader && !cut && !text_.starts_with("assistant")) sink_.content(text_);
 }

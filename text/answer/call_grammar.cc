@@ -6,6 +6,7 @@
 
 #include "support/error.h"
 #include "text/answer/tool_types.h"
+#include "text/answer/white_space.h"
 
 namespace forge::text {
 namespace {
@@ -150,7 +151,7 @@ class CallWriter {
       out.push_back(
           {.kind = Kind::kSchema, .text = property_schema(tool_.schema, property).dump(), .key = key, .parts = {}});
     } else {
-      const std::string& end = tagged ? layout_.value_end : layout_.quote;
+      const std::string end(tagged ? trimmed(layout_.value_end) : std::string_view(layout_.quote));
       if (!tagged) add_text(out, layout_.quote, {});
       out.push_back(text_value(key, property, end));
       if (!tagged) add_text(out, layout_.quote, {});
@@ -172,6 +173,42 @@ class CallWriter {
   const Tool& tool_;
   const ToolTypes& types_;
 };
+
+Json json_of_pieces(std::span<const CallPiece> pieces) {
+  Json out = Json::array();
+  for (const auto& piece : pieces) {
+    switch (piece.kind) {
+      case Kind::kLiteral:
+        out.push_back(piece.text);
+        break;
+      case Kind::kSchema:
+        out.push_back({{"schema", piece.text}});
+        break;
+      case Kind::kText:
+        out.push_back({{"until", piece.text}});
+        break;
+      case Kind::kId:
+        out.push_back({{"id", 9}});
+        break;
+      case Kind::kIndex:
+        out.push_back({{"index", true}});
+        break;
+      case Kind::kOptional:
+        out.push_back({{"optional", json_of_pieces(piece.parts[0])}});
+        break;
+      case Kind::kRepeat:
+        out.push_back({{"repeat", json_of_pieces(piece.parts[0])}});
+        break;
+      case Kind::kChoice: {
+        Json parts = Json::array();
+        for (const auto& part : piece.parts) parts.push_back(json_of_pieces(part));
+        out.push_back({{"choice", std::move(parts)}});
+        break;
+      }
+    }
+  }
+  return out;
+}
 
 /// JSON as Python's json.dumps writes it, which templates print and models have learnt.
 std::string spaced(const Json& json) {
@@ -241,6 +278,10 @@ void trim_literals(std::vector<CallPiece>& pieces, std::string_view prompt, std:
   else
     trim_begin(pieces);
   std::erase_if(pieces, [](const CallPiece& piece) { return piece.kind == Kind::kLiteral && piece.text.empty(); });
+}
+
+std::string pieces_json(std::span<const CallPiece> pieces) {
+  return json_of_pieces(pieces).dump();
 }
 
 std::string spaced_json(std::string_view json) {

@@ -19,7 +19,7 @@ struct CallPiece {
   enum class Kind : std::uint8_t {
     kLiteral,   ///< `text`
     kSchema,    ///< JSON that the schema `text` allows
-    kText,      ///< any text without `text` in it, which follows
+    kText,      ///< any text without `text` in it
     kId,        ///< nine letters or digits
     kIndex,     ///< a whole number
     kChoice,    ///< one of `parts`
@@ -40,6 +40,10 @@ struct CallPiece {
 
 /// Shortens the literals at both ends: at the beginning by what `prompt` ends with, at the end by one of `turn_ends`.
 void trim_literals(std::vector<CallPiece>& pieces, std::string_view prompt, std::span<const std::string> turn_ends);
+
+/// The pieces as JSON, for text::constraint::call_language: a string is a literal; {"schema": TEXT}, {"until": TEXT},
+/// {"id": 9}, {"index": true}, {"choice": [PIECES, ...]}, {"optional": PIECES}, {"repeat": PIECES}.
+[[nodiscard]] std::string pieces_json(std::span<const CallPiece> pieces);
 
 /// The text of an answer's calls. Arguments are objects as JSON. Empty if the layout is unknown.
 struct WrittenCall {

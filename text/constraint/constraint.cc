@@ -3,8 +3,22 @@
 #include <algorithm>
 
 #include "support/error.h"
+#include "text/constraint/compiled.h"
+#include "text/constraint/regex_syntax.h"
 
 namespace forge::text::constraint {
+
+struct Constraint::Parsed {
+  explicit Parsed(const std::string& pattern) : language(parse_regex(*pool, pattern)) {}
+  std::unique_ptr<RegularPool> pool = std::make_unique<RegularPool>();
+  Expr language;
+};
+
+Constraint::Constraint(const std::shared_ptr<CompiledConstraint>& compiled)
+    : Constraint(compiled->trie(), Parsed(compiled->pattern())) {}
+
+Constraint::Constraint(std::shared_ptr<const TokenTrie> trie, Parsed parsed)
+    : Constraint(std::move(trie), std::move(parsed.pool), parsed.language) {}
 
 Constraint::Constraint(std::shared_ptr<const TokenTrie> trie, std::unique_ptr<RegularPool> pool, Expr language)
     : trie_(std::move(trie)),

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "text/constraint/compile.h"
 #include "text/constraint/regular_dfa.h"
 #include "text/constraint/token_trie.h"
 
@@ -22,6 +23,7 @@ class Constraint {
  public:
   /// `language` is an expression of `pool`. Errors: kUsage if no text is allowed; kMemory (see RegularPool).
   Constraint(std::shared_ptr<const TokenTrie> trie, std::unique_ptr<RegularPool> pool, Expr language);
+  explicit Constraint(const std::shared_ptr<CompiledConstraint>& compiled);
 
   /// The allowed tokens: [ceil(vocab / 32)] u32, bit t % 32 of word t / 32 for token t, as Sampler::sample takes it.
   /// Valid until the next call. All zero after an end token. Errors: kMemory (see RegularPool).
@@ -38,6 +40,8 @@ class Constraint {
   [[nodiscard]] std::string forced(std::size_t bytes_max = 256);
 
  private:
+  struct Parsed;
+  Constraint(std::shared_ptr<const TokenTrie> trie, Parsed parsed);
   using Mask = std::vector<std::uint32_t>;
   static constexpr std::size_t kCachedBytesMax = std::size_t{32} << 20;  // of all masks kept
 

@@ -14,9 +14,10 @@ constexpr std::string_view kDim = "\x1b[2m", kPlain = "\x1b[0m";
 AnswerView::AnswerView(const text::AnswerFormat& format, std::string_view prompt, Output* output, bool dim)
     : parser_(format, no_tools_, prompt), output_(output), dim_(dim) {}
 
-void AnswerView::finish(bool cut) {
-  show(parser_.finish(cut));
+void AnswerView::finish() {
+  show(parser_.finish(false));
   begin(Part::kNone);
+  if (line_open_) write("\n");
 }
 
 void AnswerView::write(std::string_view text) {

@@ -14,14 +14,13 @@ namespace forge::tools {
 /// Reasoning is dim on a terminal, else between lines that say so. A call is a line of JSON with name and arguments.
 class AnswerView {
  public:
-  /// `format` must outlive this. `prompt`: the text of the prompt. `output` null: nothing is printed. `dim`: stdout is a
-  /// terminal with styles.
+  /// `format` must outlive this. `prompt`: the text of the prompt. `output` null: nothing is printed. `dim`: stdout is
+  /// a terminal with styles.
   AnswerView(const text::AnswerFormat& format, std::string_view prompt, Output* output, bool dim);
 
   void push(std::string_view text) { show(parser_.feed(text)); }
-  /// The rest, at the end of the answer. `cut`: by a limit.
-  void finish(bool cut);
-  /// What the conversation keeps: content without reasoning.
+  /// The rest, and a newline if the text does not end with one.
+  void finish();
   [[nodiscard]] const text::AnswerMessage& message() const { return message_; }
 
  private:

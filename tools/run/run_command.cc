@@ -9,6 +9,7 @@
 #include "support/os/interrupt.h"
 #include "tools/run/chat_command.h"
 #include "tools/run/embed_command.h"
+#include "tools/run/run_constraint.h"
 #include "tools/run/run_report.h"
 #include "tools/run/text_stream.h"
 
@@ -34,9 +35,10 @@ int write_text(RunRequest& request, session::Stages& stages) {
   session::check_known(prompt, vocab);
   settle_sampling(request, session.file());
 
-  const auto options = generate_options(
+  auto options = generate_options(
       request, choose_seed(request),
       tokenizer != nullptr ? std::span(tokenizer->end_of_generation()) : std::span<const std::int32_t>());
+  options.constraint = constraint_of(request, session);
   session::Sequences sequences(session.executor(), session.context(), 1);
   Output output;
   TextStream stream(tokenizer, request.stops, request.json ? nullptr : &output);

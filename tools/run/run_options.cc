@@ -33,6 +33,10 @@ void check(const RunRequest& request) {
   if (request.dump && request.predict) refuse("-n and --dump-logits exclude each other", "give one of them");
   if (request.tokens && (request.prompt.text || request.prompt.file || request.prompt.system))
     refuse("--tokens and a prompt exclude each other", "give one of them");
+  const int constraints = (request.regex ? 1 : 0) + (request.schema ? 1 : 0) + (request.grammar ? 1 : 0);
+  if (constraints > 1) refuse("--regex, --schema and --grammar exclude each other", "give one of them");
+  if (constraints > 0 && (request.dump || request.embed || request.dump_embedding))
+    refuse("--regex, --schema and --grammar are for generated text", "leave them out");
   if (request.dump && request.show_prompt)
     refuse("--show-prompt and --dump-logits exclude each other", "give one of them");
   const bool embeds = request.embed || request.dump_embedding;
@@ -72,6 +76,14 @@ void add_sampling(Options& options, RunRequest& request) {
                "seed of the random generator: the same seed gives the same text; default: random")
       .texts("--stop", request.stops, "TEXT", "stop before this text, which is not printed; may be repeated")
       .flag("--ignore-eos", request.ignore_eos, "continue after an end-of-generation token");
+}
+
+void add_constraints(Options& options, RunRequest& request) {
+  options.group("Structured output")
+      .text("--schema", request.schema, "FILE", "generate JSON that fits this JSON schema; - is stdin")
+      .text("--grammar", request.grammar, "FILE", "generate text of this GBNF grammar; - is stdin")
+      .text("--regex", request.regex, "TEXT",
+            "generate text that this regular expression (ECMA-262) matches as a whole");
 }
 
 void add_limit(Options& options, RunRequest& request) {
@@ -131,6 +143,7 @@ bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
   options.integer("-c,--context", session.model.context, 1, session::kContextMax,
                   "context size in tokens; default: the plan's, or the model's up to 4096");
   add_sampling(options, request);
+  add_constraints(options, request);
   options.group("Execution")
       .text("--device", session.device, "NAME", session::kDeviceHelp)
       .integer("-t,--threads", session.threads, 1, 1024, session::kThreadsHelp)

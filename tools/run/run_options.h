@@ -34,11 +34,15 @@ struct RunRequest {
   std::optional<float> temperature, top_p, min_p, repeat_penalty;
   std::optional<std::int64_t> top_k, repeat_window;
   std::vector<std::string> stops;
+  std::optional<std::string> regex, schema, grammar;  ///< at most one; the last two are files
   bool ignore_eos = false, json = false, verbose = false, show_prompt = false;
 };
 
 /// Adds the sampling options, which store their values in `request`.
 void add_sampling(Options& options, RunRequest& request);
+
+/// Adds --schema, --grammar and --regex.
+void add_constraints(Options& options, RunRequest& request);
 
 /// Adds -n.
 void add_limit(Options& options, RunRequest& request);

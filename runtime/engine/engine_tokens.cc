@@ -1,0 +1,166 @@
+// The engine's side of generated tokens: choosing them, constraints, and how samples end.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/engine/engine_core.h"
+#include "runtime/engine/logprobs.h"
+#include "runtime/engine/prepared.h"
+#include "support/error.h"
+
+namespace forge::engine {
+namespace {
+
+/// Forced tokens that are appended at once; a longer text is forced in several steps.
+constexpr std::size_t kForcedMax = 256;
+
+constexpr const char* kNoTokenLeft =
+    "error[prompt]: no token can be chosen: all are forbidden, or all logits are NaN or -infinity";
+constexpr const char* kEmptyMask = "error[internal]: the constraint allows no token";
+constexpr const char* kStaleMask = "error[internal]: the constraint refuses a token that its mask allows";
+
+bool is_empty(std::span<const std::uint32_t> mask) {
+  return !mask.empty() && std::ranges::all_of(mask, [](std::uint32_t word) { return word == 0; });
+}
+
+}  // namespace
+
+/// Bookkeeping of one generated token; the first one also sets the time to first token and the prefix cache statistics.
+void EngineCore::count_token(SequenceKey key, Prepared& open) {
+  open.attempts = 0;
+  ++metrics_.generated_tokens;
+  if (open.usage.generated_tokens++ > 0) return;
+  open.usage.first_token = clock_();
+  open.usage.cached_tokens = scheduler_.reused_tokens(key);
+  metrics_.to_first_token += open.usage.first_token - open.usage.submitted;
+  metrics_.cached_tokens += open.usage.cached_tokens;
+}
+
+/// Starts to compute the masks that the step's outputs are sampled with: those of all samples where a request forks.
+void EngineCore::begin_masks(const StepPlan& plan) {
+  mask_rows_.clear();
+  for (const auto& part : plan.parts) {
+    if (part.rows == 0 || plan.hidden) continue;
+    const auto& samples = requests_.at(part.key.request)->samples;
+    for (std::size_t s = 0; s < part.samples; ++s)
+      if (const auto& constrained = samples[part.key.sample + s].constrained) mask_rows_.push_back(constrained);
+  }
+  masks_.begin(mask_rows_);
+}
+
+/// Returns the token that the device sampled, or samples from the row's logits. kNoToken if no token is allowed or all
+/// logits are NaN or -infinity. Counts the device's draw, so that the host's sampler can continue the same random
+/// sequence.
+std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row,
+                                std::span<const std::uint32_t> mask) {
+  if (row < rows.tokens.size() && rows.tokens[row] != runtime::Sampler::kNoToken) {
+    if (rows.tokens[row] == runtime::kNoFiniteLogits) return runtime::Sampler::kNoToken;
+    if (sampler.params().temperature > 0) sampler.set_draws(sampler.draws() + 1);
+    return rows.tokens[row];
+  }
+  return sampler.sample(logits_of(rows, row), scratch_, mask);
+}
+
+/// Handles one row of logits, or the token that the device sampled from it.
+void EngineCore::handle_token(const StepOutput& given, const StepRows& rows) {
+  const auto key = given.key;
+  auto& open = *requests_.at(key.request);
+  auto& [sampler, constrained, ended] = open.samples[key.sample];
+  StreamEvent event{.sample = key.sample};
+  const auto mask = constrained ? constrained->mask : std::span<const std::uint32_t>();
+  if (constrained && constrained->error)
+    event.error = constrained->error->line();
+  else if (is_empty(mask))
+    event.error = kEmptyMask;
+  else if (event.token = choose(sampler, rows, given.row, mask); event.token == runtime::Sampler::kNoToken)
+    event.error = kNoTokenLeft;
+  if (!event.error.empty()) {
+    event.finish = FinishReason::kError;
+    return end_sample(open, std::move(event));
+  }
+  if (open.request.logprobs) {
+    const auto logits = logits_of(rows, given.row);
+    const double log_sum = log_sum_exp(logits);
+    event.chosen = {.token = event.token, .logprob = logprob_of(logits, log_sum, event.token)};
+    event.top_logprobs = top_tokens(logits, log_sum, open.request.top_logprobs);
+  }
+  if (take_token(key, open, std::move(event)) && constrained) constrained_.push_back(key);
+}
+
+/// Appends event.token to the sample: stop tokens, the constraint, the client's stop callback, the length limit.
+/// Returns false if the sample ends with it.
+bool EngineCore::take_token(SequenceKey key, Prepared& open, StreamEvent event, bool forced) {
+  const auto& request = open.request;
+  const auto token = event.token;
+  auto& sample = open.samples[key.sample];
+  sample.sampler.accept(token);
+  count_token(key, open);
+  if (std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end()) {
+    event = {.sample = key.sample, .finish = FinishReason::kStop};
+    end_sample(open, std::move(event));
+    return false;
+  }
+  const auto failed = [&](std::string line) {
+    event.finish = FinishReason::kError;
+    event.error = std::move(line);
+  };
+  const bool last = scheduler_.push(key, token, forced);
+  try {
+    if (sample.constrained && !sample.constrained->constraint->accept(token))
+      failed(kStaleMask);
+    else if (request.stop && request.stop(key.sample, token))
+      event.finish = FinishReason::kStop;
+    else if (sample.constrained && sample.constrained->constraint->ended())
+      event.finish = FinishReason::kStop;
+  } catch (const Error& error) {  // of the constraint
+    failed(error.line());
+  } catch (const std::exception& error) {
+    failed(fmt::format("error[internal]: a stop callback failed: {}", printable(error.what())));
+  }
+  if (event.finish == FinishReason::kNone && last) event.finish = FinishReason::kLength;
+  if (event.finish != FinishReason::kNone) {
+    end_sample(open, std::move(event));
+    return false;
+  }
+  open.stream->put(std::move(event));
+  return true;
+}
+
+/// Appends what the constraints of this step's samples force. The next step feeds it together with the token before it,
+/// so a forced text costs one step and not one for each token. A forced token has no row of logits, so a request that
+/// wants log probabilities samples it like any other; so does one with a logit bias, which may be against it.
+void EngineCore::append_forced() {
+  for (const auto key : constrained_) {
+    const auto found = requests_.find(key.request);
+    if (found == requests_.end()) continue;
+    auto& open = *found->second;
+    auto& sample = open.samples[key.sample];
+    if (sample.ended || open.request.logprobs || !open.request.sampling.logit_bias.empty()) continue;
+    std::vector<std::int32_t> tokens;
+    try {
+      tokens = sample.constrained->constraint->forced(kForcedMax);
+    } catch (const Error& error) {
+      end_sample(open, {.sample = key.sample, .finish = FinishReason::kError, .error = error.line()});
+      continue;
+    }
+    for (const auto token : tokens)
+      if (!take_token(key, open, {.sample = key.sample, .token = token}, true)) break;
+  }
+  constrained_.clear();
+}
+
+/// Ends one sample; the last one ends the request.
+void EngineCore::end_sample(Prepared& open, StreamEvent event) {
+  scheduler_.finish({.request = open.id, .sample = event.sample});
+  ahead_.ending = true;
+  open.samples[event.sample].ended = true;
+  ++metrics_.finished[static_cast<std::size_t>(event.finish)];
+  open.usage.finished = clock_();
+  open.stream->set_usage(open.usage);
+  open.stream->put(std::move(event));
+  if (++open.ended == open.samples.size()) close(open);
+}
+
+}  // namespace forge::engine

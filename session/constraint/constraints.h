@@ -1,0 +1,80 @@
+#pragma once
+// Constraints of one model: compiled once for each source, shared by all sequences, and made into what the engine
+// takes.
+
+#include <cstdint>
+#include <future>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/token_constraint.h"
+#include "text/constraint/compile.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace forge::session {
+
+using text::constraint::CompiledConstraint;
+using text::constraint::ConstraintSource;
+
+/// When a constraint begins, if not with the first token: after a marker in the generated text.
+struct ConstraintGate {
+  /// The constraint begins behind the first of them: the end of reasoning, or what begins a call.
+  std::vector<std::string> markers;
+  /// What the text begins with if it goes on to a marker; any other beginning is the constraint's. Empty: the text is
+  /// always before a marker first.
+  std::string opener;
+  bool may_end = false;  ///< the text may end before a marker
+};
+
+/// The tokens of a model, as its constraints need them. Immutable.
+struct ConstraintVocabulary {
+  const text::Tokenizer* tokenizer = nullptr;
+  std::shared_ptr<const text::constraint::TokenTrie> trie;
+  std::size_t vocab = 0;                 ///< columns of the model's logits; can differ from the tokenizer's tokens
+  std::vector<std::uint32_t> ends = {};  ///< [ceil(vocab / 32)] mask of the tokens that end a generation
+};
+
+/// See the head of this file. Thread-safe.
+class Constraints {
+ public:
+  /// A compiled constraint counts as much as it may grow to, most of it kept masks.
+  static constexpr std::size_t kEntryBytes = std::size_t{40} << 20, kBytesMax = std::size_t{1} << 30;
+
+  /// `tokenizer` must outlive this. `bytes_max`: of the compiled constraints that are kept, the longest unused of which
+  /// are forgotten first; those in use live as long as their sequences.
+  Constraints(const text::Tokenizer& tokenizer, std::size_t vocab, std::size_t bytes_max = kBytesMax)
+      : tokenizer_(&tokenizer), vocab_(vocab), bytes_max_(bytes_max) {}
+
+  /// The constraint of a source; compiled if it is not kept, on the caller's thread, without blocking callers with
+  /// other sources. Errors: those of text::constraint::compile.
+  [[nodiscard]] std::shared_ptr<CompiledConstraint> compile(const ConstraintSource& source);
+  /// The state of a new sequence. `gate`: when the constraint begins; null: with the first token.
+  [[nodiscard]] std::unique_ptr<runtime::TokenConstraint> start(const std::shared_ptr<CompiledConstraint>& compiled,
+                                                                const ConstraintGate* gate = nullptr);
+  /// Sources that are kept, and how often one was compiled; for tests.
+  [[nodiscard]] std::size_t kept() const;
+  [[nodiscard]] std::size_t compilations() const;
+
+ private:
+  struct Entry {
+    ConstraintSource source;
+    std::size_t bytes = 0;
+    std::shared_future<std::shared_ptr<CompiledConstraint>> compiled;
+  };
+
+  std::shared_ptr<const ConstraintVocabulary> vocabulary();
+  void forget(const ConstraintSource& source);
+
+  const text::Tokenizer* tokenizer_;
+  std::size_t vocab_, bytes_max_;
+  std::once_flag once_;
+  std::shared_ptr<const ConstraintVocabulary> vocabulary_;
+  mutable std::mutex mutex_;  ///< protects what follows
+  std::list<Entry> entries_;  ///< the last used first
+  std::size_t bytes_ = 0, compilations_ = 0;
+};
+
+}  // namespace forge::session

@@ -1,0 +1,42 @@
+#include "session/constraint/reasoning_gate.h"
+
+#include <algorithm>
+
+namespace forge::session {
+
+/// Harmony's content is the final channel's. Elsewhere reasoning is between two markers: the prompt may open it, or
+/// the model may.
+std::optional<ConstraintGate> reasoning_gate(const text::AnswerFormat& format, std::string_view prompt) {
+  if (format.channels)
+    return ConstraintGate{.markers = {"<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"},
+                          .opener = {}};
+  if (format.think_close.empty()) return std::nullopt;
+  while (!prompt.empty() && std::string_view(" \t\r\n").find(prompt.back()) != std::string_view::npos)
+    prompt.remove_suffix(1);
+  if (prompt.ends_with(format.think_close)) return std::nullopt;
+  ConstraintGate gate{.markers = {format.think_close}, .opener = format.think_open};
+  if (format.think_open.empty()) return gate;
+  const auto open = prompt.rfind(format.think_open), close = prompt.rfind(format.think_close);
+  if (open != std::string_view::npos && (close == std::string_view::npos || open > close)) gate.opener.clear();
+  return gate;
+}
+
+text::AnswerFormat answer_format_of(const text::Tokenizer& tokenizer, std::string_view chat_template) {
+  std::vector<std::string> control;
+  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.is_control(id)) control.emplace_back(tokenizer.token_text(id));
+  return text::find_answer_format(chat_template, control, tokenizer.token_text(tokenizer.bos()),
+                                  tokenizer.token_text(tokenizer.eos()));
+}
+
+std::vector<std::int32_t> answer_tokens(const text::Tokenizer& tokenizer, const text::AnswerFormat& format) {
+  std::vector<std::int32_t> ids;
+  const auto& ends = tokenizer.end_of_generation();
+  for (std::int32_t id = 0; id < tokenizer.vocab_size() && !format.tokens.empty(); ++id)
+    if (tokenizer.is_control(id) && std::ranges::find(ends, id) == ends.end() &&
+        std::ranges::find(format.tokens, tokenizer.token_text(id)) != format.tokens.end())
+      ids.push_back(id);
+  return ids;
+}
+
+}  // namespace forge::session

@@ -1,0 +1,79 @@
+#include "session/constraint/text_constraint.h"
+
+#include <algorithm>
+
+namespace forge::session {
+namespace {
+
+constexpr std::size_t kForcedBytesMax = 1024;
+
+/// Without the bytes of an incomplete UTF-8 character at the end.
+void drop_partial_character(std::string& text) {
+  std::size_t begin = text.size(), back = 0;
+  while (begin > 0 && back < 4) {
+    --begin;
+    ++back;
+    const auto byte = static_cast<unsigned char>(text[begin]);
+    if (byte < 0x80) return;
+    if (byte < 0xC0) continue;
+    const std::size_t size = byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+    if (size > back) text.resize(begin);
+    return;
+  }
+}
+
+}  // namespace
+
+std::span<const std::uint32_t> TextConstraint::mask() {
+  const auto mask = constraint_.mask();
+  const auto words = (vocabulary_->vocab + 31) / 32;
+  if (mask.size() == words) return mask;
+  mask_.assign(words, 0);
+  std::ranges::copy(mask.first(std::min(words, mask.size())), mask_.begin());
+  return mask_;
+}
+
+bool TextConstraint::accept(std::int32_t token) {
+  if (end_ || !constraint_.accept(token)) return false;
+  if (vocabulary_->trie->is_end(token)) end_ = constraint_.accepted();
+  return true;
+}
+
+void TextConstraint::roll_back(std::size_t tokens) {
+  constraint_.roll_back(tokens);
+  if (end_ && constraint_.accepted() < *end_) end_.reset();
+}
+
+bool TextConstraint::ended() {
+  if (end_) return true;
+  if (!constraint_.can_end()) return false;
+  const auto mask = this->mask();
+  const auto& ends = vocabulary_->ends;
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    if ((mask[i] & ~ends[i]) != 0) return false;
+  return true;
+}
+
+/// As the tokenizer spells it, unless that is another text: some put a space before a text, or change it.
+std::vector<std::int32_t> TextConstraint::spelled(const std::string& text) const {
+  auto ids = vocabulary_->tokenizer->encode(text);
+  std::string back;
+  for (const auto id : ids) back += vocabulary_->trie->bytes(id);
+  return back == text ? ids : vocabulary_->trie->spelled(text);
+}
+
+std::vector<std::int32_t> TextConstraint::forced(std::size_t tokens_max) {
+  auto text = constraint_.forced(kForcedBytesMax);
+  drop_partial_character(text);
+  if (end_ || text.empty()) return {};
+  auto ids = spelled(text);
+  std::size_t accepted = 0;
+  while (accepted < ids.size() && constraint_.accept(ids[accepted])) ++accepted;
+  const bool whole = accepted == ids.size() && constraint_.can_end();
+  constraint_.roll_back(accepted);
+  ids.resize(whole || accepted == 0 ? accepted : accepted - 1);
+  if (ids.size() > tokens_max) ids.resize(tokens_max);
+  return ids;
+}
+
+}  // namespace forge::session

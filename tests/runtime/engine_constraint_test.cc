@@ -1,0 +1,349 @@
+// Constrained requests on the fake device: they get the tokens that a host without an engine would choose under the
+// same constraint, whatever else is in the batch, and end as they should.
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "runtime/engine/engine_core.h"
+#include "support/error.h"
+#include "tests/runtime/fake_executor.h"
+
+namespace forge::engine {
+namespace {
+
+using test::FakeExecutor;
+using test::FakeShape;
+using Tokens = std::vector<std::int32_t>;
+
+/// Allows tokens by a rule that depends on every token before: a mask of another moment is another mask.
+struct Rule {
+  std::uint32_t salt = 1;
+  std::size_t ends_after = SIZE_MAX;  ///< tokens
+  bool forces = false;
+
+  [[nodiscard]] std::uint32_t hash(const Tokens& tokens) const {
+    std::uint32_t hash = salt;
+    for (const auto token : tokens) hash = (hash ^ static_cast<std::uint32_t>(token + 1)) * 0x9E3779B1U;
+    return hash ^ hash >> 15;
+  }
+  /// Never empty; vocabulary of 16.
+  [[nodiscard]] std::uint32_t mask(const Tokens& tokens) const {
+    const auto hash = this->hash(tokens);
+    return (hash & hash >> 7 & 0xFFFFU) | 1U << hash % 16;
+  }
+  [[nodiscard]] Tokens forced(const Tokens& tokens) const {
+    Tokens forced, all = tokens;
+    while (forces && all.size() < ends_after && hash(all) % 3 == 0 && forced.size() < 5) {
+      forced.push_back(static_cast<std::int32_t>(hash(all) % 16));  // which its mask allows
+      all.push_back(forced.back());
+    }
+    return forced;
+  }
+};
+
+class ScriptedConstraint final : public runtime::TokenConstraint {
+ public:
+  explicit ScriptedConstraint(const Rule& rule) : rule_(rule) {}
+  std::span<const std::uint32_t> mask() override {
+    word_ = rule_.mask(tokens_);
+    return {&word_, 1};
+  }
+  bool accept(std::int32_t token) override {
+    if ((rule_.mask(tokens_) >> token & 1U) == 0) return false;
+    tokens_.push_back(token);
+    return true;
+  }
+  void roll_back(std::size_t tokens) override { tokens_.resize(tokens_.size() - tokens); }
+  Tokens forced(std::size_t tokens_max) override {
+    auto forced = rule_.forced(tokens_);
+    forced.resize(std::min(forced.size(), tokens_max));
+    return forced;
+  }
+  bool ended() override { return tokens_.size() >= rule_.ends_after; }
+
+ private:
+  Rule rule_;
+  Tokens tokens_;
+  std::uint32_t word_ = 0;
+};
+
+std::function<std::unique_ptr<runtime::TokenConstraint>()> made_of(const Rule& rule) {
+  return [rule] { return std::make_unique<ScriptedConstraint>(rule); };
+}
+
+/// What a request must get: the host samples each token under its mask from the logits of all tokens before it.
+Tokens reference(const FakeExecutor& executor, const Tokens& prompt, const runtime::SamplerParams& params,
+                 const Rule& rule, std::size_t count) {
+  runtime::Sampler sampler(16, params);
+  runtime::SamplerScratch scratch(16);
+  Tokens all = prompt, tokens;
+  for (const auto id : prompt) sampler.accept(id);
+  const auto add = [&](std::int32_t token) {
+    sampler.accept(token);
+    all.push_back(token);
+    tokens.push_back(token);
+  };
+  const auto goes_on = [&] { return tokens.size() < std::min(count, rule.ends_after); };
+  while (goes_on()) {
+    const auto mask = rule.mask(tokens);
+    add(sampler.sample(executor.logits_of(all), scratch, {&mask, 1}));
+    for (const auto token : rule.forced(tokens))
+      if (goes_on()) add(token);
+  }
+  return tokens;
+}
+
+struct ConstraintBench {
+  explicit ConstraintBench(const FakeShape& shape = {}, const EngineOptions& options = {})
+      : executor(shape), core(executor, options, [this] { return now; }) {}
+  std::shared_ptr<Stream> submit(Request request) {
+    auto prepared = core.prepare(std::move(request));
+    REQUIRE(prepared.has_value());
+    auto stream = EngineCore::stream_of(*prepared);
+    REQUIRE(core.submit(*std::move(prepared)).has_value());
+    return stream;
+  }
+  void run() {
+    for (int i = 0; i < 10'000 && !core.idle(); ++i) {
+      if (each) each();
+      if (!core.step()) now = std::max(now, core.next_event());
+      core.scheduler().audit();
+    }
+    REQUIRE(core.idle());
+    CHECK(core.metrics().kv_blocks_free == core.metrics().kv_blocks);
+  }
+  Time now = std::chrono::seconds(100);
+  FakeExecutor executor;
+  EngineCore core;
+  std::function<void()> each;
+};
+
+struct Heard {
+  std::vector<Tokens> tokens;
+  std::vector<FinishReason> finish;
+  std::string error;
+  std::size_t logprobs = 0;
+};
+Heard hear(Stream& stream, std::size_t samples = 1) {
+  Heard heard{.tokens = std::vector<Tokens>(samples), .finish = std::vector<FinishReason>(samples), .error = {}};
+  while (const auto event = stream.next(Time::zero())) {
+    if (event->token >= 0) heard.tokens[event->sample].push_back(event->token);
+    if (event->finish != FinishReason::kNone) heard.finish[event->sample] = event->finish;
+    heard.error += event->error;
+    heard.logprobs += event->chosen.token >= 0 ? 1 : 0;
+  }
+  return heard;
+}
+
+const Tokens kAsked = {3, 1, 4, 1, 5, 9, 2, 6};
+
+}  // namespace
+
+TEST_CASE("constrained and free requests of one batch get the tokens that they get alone") {
+  FakeShape shape{.step_tokens = 32, .sequences = 16, .blocks = GENERATE(24U, 200U)};  // few: some are preempted
+  shape.chooses = GENERATE(false, true);
+  shape.state_slots = GENERATE(0U, 24U);
+  CAPTURE(shape.blocks, shape.chooses, shape.state_slots);
+  ConstraintBench bench(shape, {.retries = 50, .backoff = std::chrono::milliseconds(1)});
+  struct Asked {
+    std::shared_ptr<Stream> stream;
+    std::vector<Tokens> expected;
+  };
+  std::vector<Asked> asked;
+  for (std::uint32_t i = 0; i < 24; ++i) {
+    Request request{.prompt = kAsked, .max_tokens = 12 + i % 7};
+    request.prompt.push_back(static_cast<std::int32_t>(i % 16));
+    request.samples = i % 5 == 4 ? 3 : 1;
+    request.sampling = {.temperature = i % 2 == 0 ? 0.0F : 1.0F, .min_p = 0.01F, .seed = i};
+    if (i % 8 == 1) request.sampling.repeat_penalty = 1.2F;
+    const Rule rule{.salt = i + 1, .ends_after = i % 4 == 3 ? 9U : SIZE_MAX, .forces = i % 2 == 0};
+    const bool constrained = i % 3 != 2;
+    std::vector<Tokens> expected;
+    for (std::uint32_t s = 0; s < request.samples; ++s) {
+      auto params = request.sampling;
+      params.seed += s;
+      expected.push_back(constrained ? reference(bench.executor, request.prompt, params, rule, request.max_tokens)
+                                     : bench.executor.alone(request.prompt, params, request.max_tokens));
+    }
+    if (constrained) request.constraint = made_of(rule);
+    asked.push_back({bench.submit(std::move(request)), std::move(expected)});
+  }
+  // Some steps fail and are repeated.
+  bench.each = [&, i = 0]() mutable {
+    if (++i % 9 == 5) bench.executor.next_fault = FakeExecutor::Fault::kRecoverable;
+  };
+  bench.run();
+  CHECK(bench.core.metrics().retries > 0);
+  CHECK((shape.blocks > 24 || bench.core.metrics().preemptions > 0));
+  for (const auto& [stream, expected] : asked) {
+    const auto heard = hear(*stream, expected.size());
+    CHECK(heard.error.empty());
+    CHECK(heard.tokens == expected);
+    std::size_t generated = 0;
+    for (const auto& tokens : expected) generated += tokens.size();
+    CHECK(stream->usage().generated_tokens == generated);
+  }
+}
+
+TEST_CASE("what a constraint forces costs one step together, and is streamed and counted like any token") {
+  const auto forcing = [] {
+    Rule rule{.forces = true};
+    while (rule.forced({}).size() < 5) ++rule.salt;  // from the first token on: the first is sampled, four follow
+    return rule;
+  }();
+  const Tokens forced = forcing.forced({});
+  ConstraintBench bench;
+  const auto expected = reference(bench.executor, kAsked, {}, forcing, 20);
+  const auto stream = bench.submit({.prompt = kAsked, .max_tokens = 20, .constraint = made_of(forcing)});
+  bench.run();
+  CHECK(hear(*stream).tokens == std::vector<Tokens>{expected});
+  CHECK(stream->usage().generated_tokens == 20);
+  CHECK(bench.executor.steps < 20);
+  CHECK(bench.executor.fed == kAsked.size() + 19);
+
+  // Log probabilities need a row of each token, and a bias may be against a forced one: nothing is forced then.
+  for (const bool bias : {false, true}) {
+    auto request = Request{.prompt = kAsked, .max_tokens = 20, .constraint = made_of(forcing)};
+    request.logprobs = !bias;
+    if (bias) request.sampling.logit_bias = {{.token = 3, .bias = -1}};
+    const auto before = bench.executor.steps;
+    const auto sampled = bench.submit(std::move(request));
+    bench.run();
+    const auto heard = hear(*sampled);
+    CHECK((heard.tokens[0].size() == 20 && heard.logprobs == (bias ? 0U : 20U)));
+    CHECK(bench.executor.steps - before == 20);
+  }
+}
+
+TEST_CASE("a stop and the token limit also hold within what is forced") {
+  Rule rule{.forces = true};
+  ConstraintBench bench;
+  Tokens expected;
+  for (;; ++rule.salt) {  // the first token is sampled, and at least three are forced behind it
+    expected = reference(bench.executor, kAsked, {}, rule, 20);
+    if (rule.forced({expected[0]}).size() >= 3) break;
+  }
+  for (const std::size_t count : {2U, 3U}) {
+    const auto limited = bench.submit({.prompt = kAsked, .max_tokens = count, .constraint = made_of(rule)});
+    auto request = Request{.prompt = kAsked, .max_tokens = 20, .constraint = made_of(rule)};
+    request.stop = [count, seen = std::size_t{0}](std::uint32_t, std::int32_t) mutable { return ++seen == count; };
+    const auto stopped = bench.submit(std::move(request));
+    bench.run();
+    const auto limit = hear(*limited), stop = hear(*stopped);
+    CHECK((limit.tokens[0].size() == count && limit.finish[0] == FinishReason::kLength));
+    CHECK((stop.tokens[0].size() == count && stop.finish[0] == FinishReason::kStop));
+    CHECK(stop.tokens == limit.tokens);
+  }
+}
+
+TEST_CASE("a sample stops where its constraint can only end, also with its last possible token") {
+  for (const bool chooses : {false, true}) {
+    FakeShape shape;
+    shape.chooses = chooses;
+    ConstraintBench bench(shape);
+    for (const std::size_t most : {5U, 30U}) {
+      const auto stream =
+          bench.submit({.prompt = kAsked, .max_tokens = most, .constraint = made_of({.ends_after = 5})});
+      bench.run();
+      const auto heard = hear(*stream);
+      CHECK((heard.tokens[0].size() == 5 && heard.finish[0] == FinishReason::kStop));
+    }
+  }
+}
+
+namespace {
+
+/// A constraint that breaks its word in one way.
+class BrokenConstraint final : public runtime::TokenConstraint {
+ public:
+  enum class Kind : std::uint8_t { kStale, kEmpty, kMaskThrows, kAcceptThrows, kForcedThrows, kForcedWrong };
+  BrokenConstraint(Kind kind, std::size_t at) : kind_(kind), at_(at) {}
+  std::span<const std::uint32_t> mask() override {
+    if (kind_ == Kind::kMaskThrows && tokens_ == at_) throw Error(ErrorCode::kMemory, "the automaton grew too large");
+    word_ = kind_ == Kind::kEmpty && tokens_ == at_ ? 0U : 1U << (tokens_ - (is_stale() ? 1 : 0)) % 16;
+    return {&word_, 1};
+  }
+  bool accept(std::int32_t token) override {
+    if (kind_ == Kind::kAcceptThrows && tokens_ == at_) throw Error(ErrorCode::kMemory, "the automaton grew too large");
+    if (token != static_cast<std::int32_t>(tokens_ % 16)) return false;
+    ++tokens_;
+    return true;
+  }
+  void roll_back(std::size_t tokens) override { tokens_ -= tokens; }
+  Tokens forced(std::size_t) override {
+    if (kind_ == Kind::kForcedThrows && tokens_ == at_) throw Error(ErrorCode::kMemory, "the automaton grew too large");
+    if (kind_ == Kind::kForcedWrong && tokens_ == at_) return {15};
+    return {};
+  }
+  bool ended() override { return false; }
+
+ private:
+  [[nodiscard]] bool is_stale() const { return kind_ == Kind::kStale && tokens_ == at_; }
+  Kind kind_;
+  std::size_t at_, tokens_ = 0;
+  std::uint32_t word_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a constraint that fails, allows nothing or contradicts itself ends its request in one line, and no other") {
+  using Kind = BrokenConstraint::Kind;
+  const std::vector<std::pair<Kind, std::string>> kinds = {
+      {Kind::kStale, "error[internal]: the constraint refuses a token that its mask allows"},
+      {Kind::kEmpty, "error[internal]: the constraint allows no token"},
+      {Kind::kMaskThrows, "error[memory]: the automaton grew too large"},
+      {Kind::kAcceptThrows, "error[memory]: the automaton grew too large"},
+      {Kind::kForcedThrows, "error[memory]: the automaton grew too large"},
+      {Kind::kForcedWrong, "error[internal]: the constraint refuses a token that its mask allows"}};
+  for (const bool chooses : {false, true})
+    for (const auto& [kind, line] : kinds) {
+      FakeShape shape;
+      shape.chooses = chooses;
+      ConstraintBench bench(shape);
+      const auto broken = bench.submit({.prompt = kAsked, .max_tokens = 9, .constraint = [kind = kind] {
+                                          return std::make_unique<BrokenConstraint>(kind, 3);
+                                        }});
+      const auto good = bench.submit({.prompt = kAsked, .max_tokens = 9, .constraint = made_of({})});
+      const auto free = bench.submit({.prompt = kAsked, .max_tokens = 9});
+      bench.run();
+      const auto heard = hear(*broken);
+      CHECK((heard.error == line && heard.finish[0] == FinishReason::kError));
+      CHECK(heard.tokens[0].size() >= 3);
+      CHECK(hear(*good).tokens == std::vector<Tokens>{reference(bench.executor, kAsked, {}, {}, 9)});
+      CHECK(hear(*free).tokens == std::vector<Tokens>{bench.executor.alone(kAsked, {}, 9)});
+      CHECK(bench.core.health() == Health::kHealthy);
+    }
+}
+
+TEST_CASE("a constraint that cannot be made refuses its request") {
+  ConstraintBench bench;
+  const auto prepared =
+      bench.core.prepare({.prompt = kAsked, .max_tokens = 2, .constraint = []() -> decltype(made_of({})()) {
+                            throw Error(ErrorCode::kUsage, "no text is allowed");
+                          }});
+  REQUIRE(!prepared.has_value());
+  CHECK(prepared.error().message == "error[usage]: no text is allowed");
+}
+
+TEST_CASE("a request can end while its mask is being computed") {
+  for (const bool chooses : {false, true}) {
+    FakeShape shape;
+    shape.chooses = chooses;
+    ConstraintBench bench(shape);
+    for (RequestId id = 1; id < 30; ++id) {
+      const auto stream = bench.submit({.prompt = kAsked, .max_tokens = 9, .constraint = made_of({.forces = true})});
+      const auto other = bench.submit({.prompt = kAsked, .max_tokens = 9, .constraint = made_of({})});
+      bench.executor.in_step = [&, left = static_cast<int>(id % 7)]() mutable {
+        if (left-- == 0) bench.core.end(2 * id - 1, FinishReason::kCancelled);
+      };
+      bench.run();
+      bench.executor.in_step = nullptr;
+      CHECK(stream->finished());
+      CHECK(hear(*other).tokens == std::vector<Tokens>{reference(bench.executor, kAsked, {}, {}, 9)});
+    }
+  }
+}
+
+}  // namespace forge::engine

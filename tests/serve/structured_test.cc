@@ -1,0 +1,142 @@
+// Structured output: the members of a body that constrain its text, each refusal, and what becomes of them.
+
+#include "serve/structured.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "serve/protocol/request_json.h"
+#include "tests/support/gguf_writer.h"
+
+namespace forge::serve {
+namespace {
+
+using text::constraint::ConstraintSyntax;
+
+/// "SYNTAX TEXT of MEMBER", "none", or "CODE PARAM" of the refusal; the same for all routes that generate text.
+std::string structured(const std::string& members) {
+  const auto shown = [](const auto& body) -> std::string {
+    if (!body) return body.error().code + " " + body.error().param;
+    const auto& output = body->params.structured;
+    if (!output) return "none";
+    constexpr const char* kNames[] = {"regex", "gbnf", "schema"};
+    return fmt::format("{} {} of {}", kNames[static_cast<int>(output->source.syntax)], output->source.text,
+                       output->member);
+  };
+  const auto chat = shown(read_chat(R"({"messages":[{"role":"user","content":"x"}],)" + members + "}"));
+  CHECK(shown(read_completion(R"({"prompt":"x",)" + members + "}")) == chat);
+  CHECK(shown(read_generate(R"({"prompt":"x",)" + members + "}")) == chat);
+  return chat;
+}
+
+struct ByteVocabulary {
+  static std::string image() {
+    tests::GgufWriter w("llama");
+    std::vector<std::string> tokens{"<unk>", "<s>", "</s>", "<think>", "</think>"};
+    std::vector<std::int32_t> types{2, 3, 3, 3, 3};
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      tokens.push_back(fmt::format("<0x{:02X}>", byte));
+      types.push_back(6);
+    }
+    w.add("tokenizer.ggml.model", "llama").add("tokenizer.ggml.tokens", tokens);
+    w.add("tokenizer.ggml.eos_token_id", std::uint32_t{2});
+    return w.add("tokenizer.ggml.token_type", types).bytes();
+  }
+  std::string file = image();
+  loader::Gguf gguf = loader::Gguf::from(std::as_bytes(std::span(file)));
+  std::unique_ptr<text::Tokenizer> tokenizer = text::Tokenizer::open(gguf);
+  static std::int32_t of(char byte) { return 5 + static_cast<unsigned char>(byte); }
+};
+
+bool allows(runtime::TokenConstraint& constraint, std::int32_t token) {
+  const auto mask = constraint.mask();
+  const auto id = static_cast<std::size_t>(token);
+  return mask.empty() || (mask[id / 32] >> id % 32 & 1U) != 0;
+}
+
+}  // namespace
+
+TEST_CASE("each member that constrains the text is read") {
+  CHECK(structured(R"("n":1)") == "none");
+  CHECK(structured(R"("response_format":{"type":"text"})") == "none");
+  CHECK(structured(R"("response_format":null,"grammar":null)") == "none");
+  const std::string any = R"(schema {"type":"object"} of )";
+  CHECK(structured(R"("response_format":{"type":"json_object"})") == any + "response_format");
+  CHECK(structured(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"description":"d",
+      "schema":{"type":"array","b":1,"a":2}}})") == R"(schema {"type":"array","b":1,"a":2} of response_format)");
+  CHECK(structured(R"("response_format":{"type":"json_schema","json_schema":{"name":"n"}})") ==
+        any + "response_format");
+  CHECK(structured(R"("response_format":{"type":"json_object","schema":{"a":1}})") ==
+        R"(schema {"a":1} of response_format)");
+  CHECK(structured(R"("guided_json":{"a":1})") == R"(schema {"a":1} of guided_json)");
+  CHECK(structured(R"("guided_json":"{\"a\":1}")") == R"(schema {"a":1} of guided_json)");
+  CHECK(structured(R"("json_schema":true)") == "schema true of json_schema");
+  CHECK(structured(R"("guided_regex":"a+")") == "regex a+ of guided_regex");
+  CHECK(structured(R"("guided_grammar":"root ::= \"a\"")") == R"(gbnf root ::= "a" of guided_grammar)");
+  CHECK(structured(R"("grammar":"root ::= \"a\"")") == R"(gbnf root ::= "a" of grammar)");
+  CHECK(structured(R"("guided_choice":["yes","n.o","ä|"])") == R"(regex yes|n\x2eo|ä\x7c of guided_choice)");
+  CHECK(structured(R"("structured_outputs":{"regex":"a"})") == "regex a of structured_outputs");
+  CHECK(structured(R"("structured_outputs":{"json":{"a":1}})") == R"(schema {"a":1} of structured_outputs)");
+  CHECK(structured(R"("structured_outputs":{"choice":["a"]})") == "regex a of structured_outputs");
+  CHECK(structured(R"("structured_outputs":{"grammar":"g"})") == "gbnf g of structured_outputs");
+  CHECK(structured(R"("structured_outputs":{"json_object":true})") == any + "structured_outputs");
+}
+
+TEST_CASE("constraints of the wrong kind, and two at once, are refused by name") {
+  for (const auto* value :
+       {"5", "[]", R"({"type":"xml"})", "{}", R"({"type":"json_schema"})", R"({"type":"json_schema","json_schema":5})",
+        R"({"type":"json_object","schema":5})", R"({"type":"json_schema","json_schema":{"schema":[]}})"})
+    CHECK(structured(fmt::format(R"("response_format":{})", value)) == "invalid_value response_format");
+  CHECK(structured(R"("response_format":{"type":"text","x":1})") == "unknown_member x");
+  CHECK(structured(R"("guided_regex":5)") == "invalid_value guided_regex");
+  CHECK(structured(R"("guided_regex":"")") == "invalid_value guided_regex");
+  CHECK(structured(R"("guided_json":5)") == "invalid_value guided_json");
+  CHECK(structured(R"("json_schema":[])") == "invalid_value json_schema");
+  CHECK(structured(R"("grammar":{})") == "invalid_value grammar");
+  CHECK(structured(R"("guided_grammar":"")") == "invalid_value guided_grammar");
+  for (const auto* value : {"[]", "5", R"([""])", "[1]", R"("a")"})
+    CHECK(structured(fmt::format(R"("guided_choice":{})", value)) == "invalid_value guided_choice");
+  CHECK(structured(R"("structured_outputs":5)") == "invalid_value structured_outputs");
+  CHECK(structured(R"("structured_outputs":{"x":1})") == "unknown_member x");
+  CHECK(structured(R"("structured_outputs":{"regex":"a","choice":["a"]})") == "invalid_value structured_outputs");
+  CHECK(structured(R"("guided_regex":"a","grammar":"b")") == "invalid_value grammar");
+  CHECK(structured(R"("response_format":{"type":"json_object"},"guided_json":{})") == "invalid_value guided_json");
+  CHECK(structured(R"("response_format":{"type":"text"},"guided_regex":"a")") == "regex a of guided_regex");
+}
+
+TEST_CASE("a request's constraint: compiled once, refused in one line, and behind the reasoning of a chat") {
+  const ByteVocabulary vocabulary;
+  const auto of = ByteVocabulary::of;
+  StructuredAnswers answers(*vocabulary.tokenizer, 261,
+                            "{% for m in messages %}{% if m.role == 'assistant' %}<think>{{ m.reasoning_content }}"
+                            "</think>{% endif %}{{ m['content'] }}{% endfor %}");
+  const StructuredOutput yes_or_no{{ConstraintSyntax::kRegex, "yes|no"}, "guided_choice"};
+  const auto make = answers.start(yes_or_no, std::nullopt);
+  REQUIRE(make.has_value());
+  const auto one = (*make)();
+  CHECK((allows(*one, of('y')) && allows(*one, of('n')) && !allows(*one, of('o')) && !allows(*one, 2)));
+  CHECK((one->accept(of('n')) && !one->accept(of('e')) && !one->ended()));
+  CHECK(one->forced(8) == std::vector<std::int32_t>{of('o')});  // and then the end, so no token can go on
+  CHECK((one->accept(of('o')) && one->ended() && allows(*one, 2)));
+  const auto other = (*make)();
+  CHECK(other->accept(of('y')));
+
+  const auto refused = answers.start({{ConstraintSyntax::kRegex, "(a"}, "guided_regex"}, std::nullopt);
+  REQUIRE(!refused.has_value());
+  CHECK((refused.error().status == 400 && refused.error().param == "guided_regex"));
+  CHECK(refused.error().message.find('\n') == std::string::npos);
+
+  // A prompt that opened the reasoning, one that closed it, and one that leaves it to the model.
+  const auto opened = (*answers.start(yes_or_no, "x<think>"))();
+  CHECK((allows(*opened, of('z')) && !allows(*opened, 2)));
+  CHECK((opened->accept(of('z')) && opened->accept(4) && !allows(*opened, of('z')) && opened->accept(of('y'))));
+  const auto closed = (*answers.start(yes_or_no, "x<think></think>\n"))();
+  CHECK((!allows(*closed, of('z')) && !allows(*closed, 3) && allows(*closed, of('y'))));
+  const auto free = (*answers.start(yes_or_no, "x"))();
+  CHECK((!allows(*free, of('z')) && allows(*free, 3) && allows(*free, of('y'))));
+  CHECK((free->accept(3) && allows(*free, of('z')) && free->accept(4) && !allows(*free, of('z'))));
+}
+
+}  // namespace forge::serve
