@@ -22,6 +22,17 @@ int retry_after_s(const engine::EngineStatus& status) {
   return static_cast<int>(std::clamp<std::int64_t>(seconds, 1, kRetryAfterMax));
 }
 
+Generation::SampleText::SampleText(const text::Tokenizer& tokenizer, std::shared_ptr<const text::StopStrings> stops,
+                                   std::shared_ptr<const AnswerRules> rules)
+    : tokenizer(&tokenizer), detokenizer(tokenizer), matcher(std::move(stops)) {
+  if (rules) reader.emplace(std::move(rules));
+}
+
+std::string Generation::SampleText::push(std::int32_t token) {
+  const bool marker = reader && reader->shows(token);
+  return matcher.push(marker ? detokenizer.push_bytes(tokenizer->decode_piece(token, true)) : detokenizer.push(token));
+}
+
 std::string Generation::SampleText::flush() {
   auto text = matcher.push(detokenizer.flush());
   text += matcher.flush();
@@ -31,9 +42,10 @@ std::string Generation::SampleText::flush() {
 Generation::Generation(Spec& spec, const text::Tokenizer& tokenizer)
     : samples_a_prompt_(spec.params.samples),
       stops_(std::make_shared<const text::StopStrings>(std::move(spec.params.stops))),
+      rules_(std::move(spec.answer)),
       between_tokens_(std::move(spec.between_tokens)) {
   for (std::size_t i = 0; i < spec.prompts.size() * samples_a_prompt_; ++i)
-    samples_.push_back({.text = SampleText(tokenizer, stops_), .last = {}});
+    samples_.push_back({.text = SampleText(tokenizer, stops_, rules_), .last = {}});
 }
 
 engine::Request Generation::request_of(const ServedModel& model, const Spec& spec,
@@ -48,12 +60,14 @@ engine::Request Generation::request_of(const ServedModel& model, const Spec& spe
   request.stop_tokens = params.stop_tokens;
   const auto& ends = model.tokenizer().end_of_generation();
   if (!params.ignore_eos) request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
-  if (!stops_->empty()) {
-    auto texts = std::make_shared<std::vector<SampleText>>(params.samples, SampleText(model.tokenizer(), stops_));
+  if (!stops_->empty() || (rules_ && rules_->one_call)) {
+    auto texts = std::make_shared<std::vector<SampleText>>();
+    for (std::size_t i = 0; i < params.samples; ++i) texts->emplace_back(model.tokenizer(), stops_, rules_);
     request.stop = [texts](std::uint32_t sample, std::int32_t token) {
       auto& text = (*texts)[sample];
-      (void)text.push(token);
-      return text.matcher.matched().has_value();
+      const auto piece = text.push(token);
+      if (text.reader) (void)text.reader->feed(piece);
+      return text.matcher.matched().has_value() || (text.reader && text.reader->complete());
     };
   }
   request.constraint = spec.constraint;
@@ -91,6 +105,12 @@ Piece Generation::piece_of(std::size_t prompt, engine::StreamEvent event) {
     piece.text += sample.text.flush();
     ++ended_;
     last_finish_ = piece.finish;
+  }
+  if (auto& reader = sample.text.reader) {
+    piece.answer = reader->feed(piece.text);
+    if (piece.finish != engine::FinishReason::kNone)
+      for (auto& delta : reader->finish(piece.finish != engine::FinishReason::kStop))
+        piece.answer.push_back(std::move(delta));
   }
   return piece;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "serve/answer_reader.h"
 #include "serve/http/http.h"
 #include "serve/protocol/request_json.h"
 #include "serve/served_model.h"
@@ -22,8 +23,9 @@ namespace forge::serve {
 /// The next part of one choice. Sample s of prompt p is choice p * samples + s.
 struct Piece {
   std::size_t choice = 0;
-  std::string text;         ///< final text: whole UTF-8 characters, and no possible beginning of a stop string
-  std::int32_t token = -1;  ///< token id; -1: no token, only the end of the choice
+  std::string text;  ///< final text: whole UTF-8 characters, and no possible beginning of a stop string
+  std::vector<text::AnswerDelta> answer;  ///< of a chat: what `text` adds to it
+  std::int32_t token = -1;                ///< token id; -1: no token, only the end of the choice
   engine::TokenLogprob chosen;
   std::vector<engine::TokenLogprob> top_logprobs;
   engine::FinishReason finish = engine::FinishReason::kNone;
@@ -46,7 +48,8 @@ class Generation {
     GenerationParams params;
     /// Makes the constraint of each sample; empty: none (params.structured is not looked at).
     MakeConstraint constraint;
-    std::string_view input = "prompt";  ///< the body's member with the prompts, for errors
+    std::string_view input = "prompt";          ///< the body's member with the prompts, for errors
+    std::shared_ptr<const AnswerRules> answer;  ///< of a chat; null: the answer is plain text
     Wake wake;
     /// Called by next() with the time between two tokens of a sample.
     std::function<void(std::chrono::nanoseconds)> between_tokens;
@@ -72,15 +75,17 @@ class Generation {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Detokenizer and stop-string matcher of one sample. The engine's thread has a second instance, so that it can stop
-  /// a sample right after the token that completes a stop string.
+  /// Detokenizer, stop-string matcher and reader of one sample. The engine's thread has a second instance, so that it
+  /// can stop a sample right after the token that completes a stop string or the only call.
   struct SampleText {
-    SampleText(const text::Tokenizer& tokenizer, std::shared_ptr<const text::StopStrings> stops)
-        : detokenizer(tokenizer), matcher(std::move(stops)) {}
-    std::string push(std::int32_t token) { return matcher.push(detokenizer.push(token)); }
+    SampleText(const text::Tokenizer& tokenizer, std::shared_ptr<const text::StopStrings> stops,
+               std::shared_ptr<const AnswerRules> rules);
+    std::string push(std::int32_t token);
     std::string flush();
+    const text::Tokenizer* tokenizer;
     text::Detokenizer detokenizer;
     text::StopMatcher matcher;
+    std::optional<AnswerReader> reader;
   };
   struct Sample {
     SampleText text;
@@ -94,6 +99,7 @@ class Generation {
 
   std::size_t samples_a_prompt_;
   std::shared_ptr<const text::StopStrings> stops_;  ///< shared by all samples
+  std::shared_ptr<const AnswerRules> rules_;        ///< the same
   std::function<void(std::chrono::nanoseconds)> between_tokens_;
   std::vector<Sample> samples_;
   std::vector<engine::RequestHandle> handles_;

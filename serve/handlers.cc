@@ -57,7 +57,9 @@ struct Handlers::Job {
   std::string_view input = "prompt";
   std::optional<std::string> chat;  ///< text of a chat's prompt, if its answer is constrained
   std::unique_ptr<Dialect> (*dialect)(ReplyHead) = nullptr;
-  bool stream = false, include_usage = false;
+  bool stream = false, include_usage = false, include_reasoning = true;
+  std::optional<std::size_t> thinking_budget;
+  std::shared_ptr<const AnswerRules> answer;  ///< of a chat
 };
 
 std::unique_ptr<Answer> answer_of(Response response) {
@@ -115,6 +117,8 @@ Handlers::Result Handlers::run(Call& call, Job job) {
     if (!made) return answer_of(made.error());
     constraint = *std::move(made);
   }
+  if (job.thinking_budget && job.answer)
+    constraint = job.model->with_thinking_budget(std::move(constraint), *job.answer, *job.thinking_budget);
   use_defaults_of(job.model->sampling(), job.params);
   const auto most = api.options_.request_timeout;
   job.params.timeout = std::min(job.params.timeout.value_or(most), most);
@@ -125,12 +129,14 @@ Handlers::Result Handlers::run(Call& call, Job job) {
           std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
       .logprobs = job.params.logprobs,
       .include_usage = job.include_usage,
+      .reasoning = job.include_reasoning,
       .tokenizer = &job.model->tokenizer()};
   auto generation = Generation::start(
       *job.model, {.prompts = std::move(job.prompts),
                    .params = std::move(job.params),
                    .constraint = std::move(constraint),
                    .input = job.input,
+                   .answer = std::move(job.answer),
                    .wake = std::move(call.wake),
                    .between_tokens = [&metrics = api.metrics_](auto time) { metrics.between_tokens(time); }});
   if (!generation) return answer_of(generation.error());
@@ -174,8 +180,14 @@ Handlers::Result Handlers::chat(Call& call) {
   if (!text) return answer_of(text.error());
   auto ids = (*model)->encode(*text);
   if (!ids) return answer_of(ids.error());
+  using Choice = ToolChoice::Kind;
+  if (body->tool_choice.kind == Choice::kRequired || body->tool_choice.kind == Choice::kNamed)
+    return answer_of(bad_request("not_supported", "tool_choice can only be auto or none", "tool_choice"));
   Job job{.model = *model, .params = std::move(body->params), .input = "messages", .dialect = chat_dialect};
-  if (job.params.structured) job.chat = *std::move(text);
+  if (job.params.structured) job.chat = *text;
+  job.answer = (*model)->answer_rules(*body, *std::move(text));
+  job.include_reasoning = body->include_reasoning;
+  job.thinking_budget = body->thinking_budget;
   job.stream = body->stream;
   job.include_usage = body->include_usage;
   job.prompts.push_back(*std::move(ids));

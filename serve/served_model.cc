@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <utility>
 
-namespace forge::serve {
+#include "serve/history.h"
+#include "session/constraint/reasoning_gate.h"
+#include "session/constraint/thinking_budget.h"
 
+namespace forge::serve {
 ServedModel::ServedModel(Parts parts)
     : name_(std::move(parts.name)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -19,7 +23,13 @@ ServedModel::ServedModel(Parts parts)
       tokenizer_(parts.tokenizer),
       engine_(std::move(parts.executor), parts.engine),
       structured_(*tokenizer_, engine_.executor().vocab(), parts.chat_template) {
-  if (!parts.chat_template.empty()) template_ = text::ChatTemplate::parse(parts.chat_template);
+  if (parts.chat_template.empty()) return;
+  template_ = text::ChatTemplate::parse(parts.chat_template);
+  answers_ = session::answer_format_of(*tokenizer_, parts.chat_template);
+  plain_answers_ = answers_.without_calls();
+  if (!answers_.has_calls()) answers_ = answers_.with_described_calls();
+  shown_ = session::answer_tokens(*tokenizer_, answers_);
+  plain_shown_ = session::answer_tokens(*tokenizer_, plain_answers_);
 }
 
 Read<std::vector<std::int32_t>> ServedModel::encode(const Prompt& prompt) const {
@@ -55,13 +65,37 @@ Read<std::string> ServedModel::render(std::string_view conversation) const {
   if (!template_)
     return std::unexpected(bad_request("not_supported", "the model has no chat template: use /v1/completions"));
   try {
-    auto request = text::parse_chat_request(conversation);
+    auto request = is_plain(answers_.history) ? text::parse_chat_request(conversation)
+                                              : text::parse_chat_request(fit_history(conversation, answers_));
     request.bos_token = tokenizer_->token_text(tokenizer_->bos());
     request.eos_token = tokenizer_->token_text(tokenizer_->eos());
     return text::render_chat(*template_, request);
   } catch (const Error& error) {
     return std::unexpected(error_of(error));
   }
+}
+
+std::shared_ptr<const AnswerRules> ServedModel::answer_rules(const ChatBody& body, std::string prompt) const {
+  const bool calls = !body.tools.empty();
+  AnswerRules rules{.format = calls ? answers_ : plain_answers_,
+                    .tools = text::ToolTypes::parse(calls ? body.tools : "[]"),
+                    .prompt = std::move(prompt),
+                    .shown = calls ? &shown_ : &plain_shown_,
+                    .one_call = calls && !body.parallel_tool_calls};
+  if (body.reasoning_in_content)
+    for (auto* marker : {&rules.format.think_open, &rules.format.think_close, &rules.format.opened_by_prompt})
+      marker->clear();
+  return std::make_shared<const AnswerRules>(std::move(rules));
+}
+
+MakeConstraint ServedModel::with_thinking_budget(MakeConstraint inner, const AnswerRules& rules,
+                                                 std::size_t tokens) const {
+  auto marks = session::thinking_marks(answers_, rules.prompt, !rules.tools.empty());
+  if (!marks) return inner;
+  return [this, inner = std::move(inner), marks = *std::move(marks), tokens] {
+    return std::make_unique<session::ThinkingBudget>(inner ? inner() : nullptr, *tokenizer_, engine_.executor().vocab(),
+                                                     marks, tokens);
+  };
 }
 
 std::uint64_t ServedModel::new_seed() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "serve/answer_reader.h"
 #include "serve/protocol/request_json.h"
 #include "serve/structured.h"
 #include "text/chat/chat.h"
@@ -58,6 +59,11 @@ class ServedModel {
   /// Renders a conversation (ChatBody::conversation, JSON) with the model's chat template. Errors: 400 without a
   /// template, or when it fails.
   [[nodiscard]] Read<std::string> render(std::string_view conversation) const;
+  /// How the answer to a chat is to be read. `prompt`: as rendered.
+  [[nodiscard]] std::shared_ptr<const AnswerRules> answer_rules(const ChatBody& body, std::string prompt) const;
+  /// A constraint that also limits the tokens of reasoning; `inner` may be empty. The model must outlive it.
+  [[nodiscard]] MakeConstraint with_thinking_budget(MakeConstraint inner, const AnswerRules& rules,
+                                                    std::size_t tokens) const;
   /// A random seed for a request that gives none.
   [[nodiscard]] static std::uint64_t new_seed();
 
@@ -70,6 +76,8 @@ class ServedModel {
   session::SamplingDefaults sampling_;
   const text::Tokenizer* tokenizer_;
   std::optional<text::ChatTemplate> template_;
+  text::AnswerFormat answers_, plain_answers_;     ///< with and without tool calls
+  std::vector<std::int32_t> shown_, plain_shown_;  ///< the control tokens in their texts, sorted
   engine::Engine engine_;
   StructuredAnswers structured_;
 };

@@ -26,6 +26,7 @@ class WholeAnswer final : public Answer {
       if (has_failed(*piece)) return {.head = error_response(error_of(piece->finish, piece->error)), .done = true};
       auto& choice = choices_[piece->choice];
       choice.text += piece->text;
+      choice.answer.add(piece->answer);
       choice.finish = piece->finish;
       if (piece->token >= 0) choice.tokens.push_back(*std::move(piece));
     }
@@ -56,7 +57,7 @@ class StreamAnswer final : public Answer {
         part.data += event_of(error_json(error_of(piece->finish, piece->error)));
         return end(std::move(part));
       }
-      part.data += event_of(dialect_->chunk(*piece));
+      for (const auto& event : dialect_->chunks(*piece)) part.data += event_of(event);
     }
     if (!generation.ended()) return part;
     part.data += event_of(dialect_->last(generation.totals()));

@@ -1,4 +1,4 @@
-#include "serve/protocol/dialect.h"
+#include "serve/protocol/openai_dialect.h"
 
 #include <fmt/format.h>
 
@@ -13,80 +13,21 @@ namespace {
 
 constexpr float kLogprobMin = -9999;  ///< sent for -infinity, which JSON cannot express; the value OpenAI uses
 
-std::string finish_json(engine::FinishReason finish) {
-  return finish == engine::FinishReason::kNone ? "null" : json_string(engine::finish_reason_name(finish));
-}
-
-std::string logprob_json(float logprob) {
-  return json_number(std::max(logprob, kLogprobMin));
-}
-
 /// Number of UTF-8 characters whose first byte is in `bytes`; a token may begin or end within a character.
 std::size_t characters(std::string_view bytes) {
   return static_cast<std::size_t>(
       std::ranges::count_if(bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-JsonWriter& add_usage(JsonWriter& json, const UsageTotals& usage) {
-  json.open("usage", '{').field("prompt_tokens", usage.prompt_tokens);
-  json.field("completion_tokens", usage.generated_tokens);
-  json.field("total_tokens", usage.prompt_tokens + usage.generated_tokens);
-  return json.open("prompt_tokens_details", '{').field("cached_tokens", usage.cached_tokens).close().close();
-}
-
-/// Common base of OpenAI's two forms: everything around the choices.
-class OpenAiDialect : public Dialect {
- public:
-  OpenAiDialect(ReplyHead head, std::string_view prefix, std::string_view whole, std::string_view chunk)
-      : head_(std::move(head)), whole_(whole), chunk_(chunk) {
-    head_.id.insert(0, prefix);
-  }
-
-  std::string whole(std::span<const Choice> choices, const UsageTotals& usage) override {
-    auto json = begin(whole_);
-    for (std::size_t i = 0; i < choices.size(); ++i) json.raw_item(choice_json(i, choices[i]));
-    json.close();
-    return add_usage(json, usage).close().take();
-  }
-  std::string last(const UsageTotals& usage) override {
-    if (!head_.include_usage) return {};
-    auto json = begin(chunk_);
-    json.close();
-    return add_usage(json, usage).close().take();
-  }
-
- protected:
-  [[nodiscard]] virtual std::string choice_json(std::size_t index, const Choice& choice) = 0;
-
-  [[nodiscard]] JsonWriter begin(std::string_view object) const {
-    JsonWriter json(JsonLayout::kCompact);
-    json.open('{').field("id", head_.id).field("object", object).field("created", head_.created);
-    json.field("model", head_.model).open("choices", '[');
-    return json;
-  }
-  [[nodiscard]] std::string chunk_of(std::string_view choice) const {
-    auto json = begin(chunk_);
-    json.raw_item(choice).close();
-    if (head_.include_usage) json.raw("usage", "null");
-    return json.close().take();
-  }
-  [[nodiscard]] std::string token_bytes(std::int32_t token) const { return head_.tokenizer->decode_piece(token, true); }
-
-  ReplyHead head_;
-
- private:
-  std::string whole_, chunk_;
-};
-
 class CompletionDialect final : public OpenAiDialect {
  public:
   explicit CompletionDialect(ReplyHead head)
       : OpenAiDialect(std::move(head), "cmpl-", "text_completion", "text_completion") {}
 
-  std::string chunk(const Piece& piece) override {
+  std::vector<std::string> chunks(const Piece& piece) override {
     const bool token = head_.logprobs && piece.token >= 0;
     if (piece.text.empty() && !token && piece.finish == engine::FinishReason::kNone) return {};
-    return chunk_of(choice_of(piece.choice, piece.text, std::span(&piece, token ? 1 : 0), piece.finish));
+    return {chunk_of(choice_of(piece.choice, piece.text, std::span(&piece, token ? 1 : 0), piece.finish))};
   }
 
  protected:
@@ -141,62 +82,6 @@ class CompletionDialect final : public OpenAiDialect {
   std::map<std::size_t, std::size_t> offsets_;  ///< in characters, by choice
 };
 
-class ChatDialect final : public OpenAiDialect {
- public:
-  explicit ChatDialect(ReplyHead head)
-      : OpenAiDialect(std::move(head), "chatcmpl-", "chat.completion", "chat.completion.chunk") {}
-
-  std::string first(std::size_t choice) override {
-    return chunk_of(delta(choice, R"({"role":"assistant","content":""})", {}, engine::FinishReason::kNone));
-  }
-  std::string chunk(const Piece& piece) override {
-    const bool token = head_.logprobs && piece.token >= 0;
-    if (piece.text.empty() && !token && piece.finish == engine::FinishReason::kNone) return {};
-    const auto content = piece.text.empty() ? "{}" : fmt::format(R"({{"content":{}}})", json_string(piece.text));
-    return chunk_of(delta(piece.choice, content, std::span(&piece, token ? 1 : 0), piece.finish));
-  }
-
- protected:
-  std::string choice_json(std::size_t index, const Choice& choice) override {
-    JsonWriter json(JsonLayout::kCompact);
-    json.open('{').field("index", index).open("message", '{').field("role", "assistant").field("content", choice.text);
-    json.raw("refusal", "null").close();
-    json.raw("logprobs", head_.logprobs ? logprobs(choice.tokens) : "null");
-    return json.raw("finish_reason", finish_json(choice.finish)).close().take();
-  }
-
- private:
-  std::string delta(std::size_t index, std::string_view content, std::span<const Piece> tokens,
-                    engine::FinishReason finish) const {
-    JsonWriter json(JsonLayout::kCompact);
-    json.open('{').field("index", index).raw("delta", content);
-    json.raw("logprobs", tokens.empty() ? "null" : logprobs(tokens));
-    return json.raw("finish_reason", finish_json(finish)).close().take();
-  }
-
-  void add_token(JsonWriter& json, const engine::TokenLogprob& token) const {
-    const auto bytes = token_bytes(token.token);
-    json.field("token", bytes).raw("logprob", logprob_json(token.logprob)).open("bytes", '[');
-    for (const auto byte : bytes) json.raw_item(fmt::format("{}", static_cast<unsigned char>(byte)));
-    json.close();
-  }
-
-  std::string logprobs(std::span<const Piece> tokens) const {
-    JsonWriter json(JsonLayout::kCompact);
-    json.open('{').open("content", '[');
-    for (const auto& piece : tokens) {
-      add_token(json.open('{'), piece.chosen);
-      json.open("top_logprobs", '[');
-      for (const auto& token : piece.top_logprobs) {
-        add_token(json.open('{'), token);
-        json.close();
-      }
-      json.close().close();
-    }
-    return json.close().raw("refusal", "null").close().take();
-  }
-};
-
 class GenerateDialect final : public Dialect {
  public:
   explicit GenerateDialect(ReplyHead head) : head_(std::move(head)) {}
@@ -207,8 +92,8 @@ class GenerateDialect final : public Dialect {
     auto json = begin(choices[0].text, tokens, choices[0].finish);
     return add_usage(json, usage).close().take();
   }
-  std::string chunk(const Piece& piece) override {
-    return begin(piece.text, std::span(&piece.token, piece.token >= 0 ? 1 : 0), piece.finish).close().take();
+  std::vector<std::string> chunks(const Piece& piece) override {
+    return {begin(piece.text, std::span(&piece.token, piece.token >= 0 ? 1 : 0), piece.finish).close().take()};
   }
   bool says_done() const override { return false; }
 
@@ -226,11 +111,60 @@ class GenerateDialect final : public Dialect {
 
 }  // namespace
 
+std::string finish_json(engine::FinishReason finish) {
+  return finish == engine::FinishReason::kNone ? "null" : json_string(engine::finish_reason_name(finish));
+}
+
+std::string logprob_json(float logprob) {
+  return json_number(std::max(logprob, kLogprobMin));
+}
+
+JsonWriter& add_usage(JsonWriter& json, const UsageTotals& usage) {
+  json.open("usage", '{').field("prompt_tokens", usage.prompt_tokens);
+  json.field("completion_tokens", usage.generated_tokens);
+  json.field("total_tokens", usage.prompt_tokens + usage.generated_tokens);
+  return json.open("prompt_tokens_details", '{').field("cached_tokens", usage.cached_tokens).close().close();
+}
+
+OpenAiDialect::OpenAiDialect(ReplyHead head, std::string_view prefix, std::string_view whole, std::string_view chunk)
+    : head_(std::move(head)), whole_(whole), chunk_(chunk) {
+  head_.id.insert(0, prefix);
+}
+
+std::string OpenAiDialect::whole(std::span<const Choice> choices, const UsageTotals& usage) {
+  auto json = begin(whole_);
+  for (std::size_t i = 0; i < choices.size(); ++i) json.raw_item(choice_json(i, choices[i]));
+  json.close();
+  return add_usage(json, usage).close().take();
+}
+
+std::string OpenAiDialect::last(const UsageTotals& usage) {
+  if (!head_.include_usage) return {};
+  auto json = begin(chunk_);
+  json.close();
+  return add_usage(json, usage).close().take();
+}
+
+JsonWriter OpenAiDialect::begin(std::string_view object) const {
+  JsonWriter json(JsonLayout::kCompact);
+  json.open('{').field("id", head_.id).field("object", object).field("created", head_.created);
+  json.field("model", head_.model).open("choices", '[');
+  return json;
+}
+
+std::string OpenAiDialect::chunk_of(std::string_view choice) const {
+  auto json = begin(chunk_);
+  json.raw_item(choice).close();
+  if (head_.include_usage) json.raw("usage", "null");
+  return json.close().take();
+}
+
+std::string OpenAiDialect::token_bytes(std::int32_t token) const {
+  return head_.tokenizer->decode_piece(token, true);
+}
+
 std::unique_ptr<Dialect> completion_dialect(ReplyHead head) {
   return std::make_unique<CompletionDialect>(std::move(head));
-}
-std::unique_ptr<Dialect> chat_dialect(ReplyHead head) {
-  return std::make_unique<ChatDialect>(std::move(head));
 }
 std::unique_ptr<Dialect> generate_dialect(ReplyHead head) {
   return std::make_unique<GenerateDialect>(std::move(head));

@@ -16,7 +16,8 @@ namespace forge::serve {
 /// A complete choice.
 struct Choice {
   std::string text;
-  std::vector<Piece> tokens;  ///< its pieces that have a token
+  text::AnswerMessage answer;  ///< of a chat
+  std::vector<Piece> tokens;   ///< its pieces that have a token
   engine::FinishReason finish = engine::FinishReason::kNone;
 };
 
@@ -24,10 +25,11 @@ struct ReplyHead {
   std::string id, model;
   std::int64_t created = 0;
   bool logprobs = false, include_usage = false;
+  bool reasoning = true;  ///< whether a chat's reasoning is sent
   const text::Tokenizer* tokenizer = nullptr;
 };
 
-/// Writes the JSON of one reply: either whole(), or for a stream first() per choice, chunk() per piece, and last().
+/// Writes the JSON of one reply: either whole(), or for a stream first() per choice, chunks() per piece, and last().
 class Dialect {
  public:
   Dialect() = default;
@@ -38,8 +40,8 @@ class Dialect {
   [[nodiscard]] virtual std::string whole(std::span<const Choice> choices, const UsageTotals& usage) = 0;
   /// The event before a choice's first piece; empty: none.
   [[nodiscard]] virtual std::string first(std::size_t) { return {}; }
-  /// The event of a piece; empty: none, because its text is still held back.
-  [[nodiscard]] virtual std::string chunk(const Piece& piece) = 0;
+  /// The events of a piece, not empty; none if its text is still held back.
+  [[nodiscard]] virtual std::vector<std::string> chunks(const Piece& piece) = 0;
   /// The stream's last event, with the usage; empty: none.
   [[nodiscard]] virtual std::string last(const UsageTotals&) { return {}; }
   /// True if the stream ends with "data: [DONE]".

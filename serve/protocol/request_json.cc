@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "serve/protocol/chat_json.h"
 #include "serve/protocol/json_fields.h"
 
 namespace forge::serve {
@@ -160,78 +161,11 @@ CompletionBody generate(const Json& json) {
   return body;
 }
 
-/// Joins a content that is a list of text parts into one string, the only form that templates of text models handle.
-void settle_content(Json& message) {
-  if (!message.contains("content")) {
-    message["content"] = nullptr;
-    return;
-  }
-  auto& content = message["content"];
-  if (content.is_null() || content.is_string()) return;
-  if (!content.is_array()) refuse_value("messages", "a message's content is not a string or a list of parts");
-  std::string text;
-  for (const auto& part : content) {
-    const bool is_text =
-        part.is_object() && part.value("type", Json()) == "text" && part.contains("text") && part["text"].is_string();
-    if (!is_text)
-      throw Refused{
-          bad_request("not_supported", "a message has a part that is not text; only text is supported", "messages")};
-    text += part["text"].get<std::string>();
-  }
-  content = text;
-}
-
-/// Parses the arguments of tool calls: OpenAI sends them as a string of JSON, chat templates expect the object.
-void settle_calls(Json& message) {
-  if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return;
-  for (auto& call : message["tool_calls"]) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    auto& function = call["function"];
-    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    auto arguments = parse_inner(function["arguments"].get_ref<const std::string&>(), "a call's arguments");
-    if (arguments.is_object()) function["arguments"] = std::move(arguments);
-  }
-}
-
-Json read_messages(Fields& fields) {
-  const auto* value = fields.take("messages");
-  if (value == nullptr) refuse_value("messages", "messages is missing");
-  if (!value->is_array() || value->empty())
-    refuse_value("messages", "messages is not a list with at least one message");
-  Json messages = *value;
-  for (auto& message : messages) {
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-      refuse_value("messages", "a message is not an object with a role");
-    settle_content(message);
-    settle_calls(message);
-  }
-  return messages;
-}
-
-/// The conversation as JSON for text/chat: messages, tools, and variables of the template.
-std::string read_conversation(Fields& fields) {
-  Json conversation = Json::object();
-  if (const auto* extra = fields.take("chat_template_kwargs")) {
-    if (!extra->is_object()) refuse_value("chat_template_kwargs", "chat_template_kwargs is not an object");
-    for (const auto& [name, value] : extra->items()) {
-      if (name == "bos_token" || name == "eos_token" || name == "now" || name == "messages" || name == "tools")
-        refuse_value("chat_template_kwargs", fmt::format("chat_template_kwargs cannot set {}", name));
-      conversation[name] = value;
-    }
-  }
-  conversation["messages"] = read_messages(fields);
-  const auto* tools = fields.take("tools");
-  if (tools != nullptr && !tools->is_array()) refuse_value("tools", "tools is not a list");
-  if (tools != nullptr && !tools->empty()) conversation["tools"] = *tools;
-  conversation["add_generation_prompt"] = fields.boolean("add_generation_prompt", true);
-  return conversation.dump();
-}
-
 ChatBody chat(const Json& json) {
   Fields fields(json);
   ChatBody body;
   body.model = fields.text("model").value_or("");
-  body.conversation = read_conversation(fields);
+  read_conversation(fields, body);
   body.params = read_params(fields, 1);
   const auto old_name = read_max_tokens(fields, "max_tokens", 0);
   body.params.max_tokens = read_max_tokens(fields, "max_completion_tokens", old_name);
@@ -241,11 +175,13 @@ ChatBody chat(const Json& json) {
     body.params.top_logprobs = static_cast<std::size_t>(*count);
   }
   read_stream(fields, body);
-  if (const auto* choice = fields.take("tool_choice"); choice != nullptr && *choice != "auto" && *choice != "none")
-    throw Refused{bad_request("not_supported", "tool_choice can only be auto or none", "tool_choice")};
+  body.include_reasoning = fields.boolean("include_reasoning", body.include_reasoning);
+  const auto format = fields.text("reasoning_format").value_or("auto");
+  if (format != "auto" && format != "deepseek" && format != "none")
+    refuse_value("reasoning_format", "reasoning_format is not auto, deepseek or none");
+  body.reasoning_in_content = format == "none";
   fields.only("modalities", Json::array({"text"}), "the model generates text only");
-  fields.ignore({"user", "store", "metadata", "service_tier", "parallel_tool_calls", "safety_identifier",
-                 "prompt_cache_key", "reasoning_effort", "verbosity"});
+  fields.ignore({"user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "verbosity"});
   fields.done();
   return body;
 }

@@ -51,10 +51,23 @@ struct CompletionBody {
   bool stream = false, include_usage = false;
 };
 
+/// Whether and what the model calls.
+struct ToolChoice {
+  enum class Kind : std::uint8_t { kNone, kAuto, kRequired, kNamed };
+  Kind kind = Kind::kNone;
+  std::string name;  ///< of the tool, for kNamed
+};
+
 struct ChatBody {
   std::string model;
   GenerationParams params;
   std::string conversation;  ///< JSON for text/chat/chat.h: messages, tools, variables of the template
+  std::string tools;         ///< the tools that may be called, a JSON list; empty: none
+  ToolChoice tool_choice;
+  bool parallel_tool_calls = true;
+  bool include_reasoning = true;
+  bool reasoning_in_content = false;           ///< reasoning_format none: it stays in the content, between its markers
+  std::optional<std::size_t> thinking_budget;  ///< tokens of reasoning; nullopt: no limit
   bool stream = false, include_usage = false;
 };
 

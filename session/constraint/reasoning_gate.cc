@@ -1,5 +1,7 @@
 #include "session/constraint/reasoning_gate.h"
 
+#include <algorithm>
+
 namespace forge::session {
 
 /// Harmony's content is the final channel's. Elsewhere reasoning is between two markers: the prompt may open it, or
@@ -25,6 +27,16 @@ text::AnswerFormat answer_format_of(const text::Tokenizer& tokenizer, std::strin
     if (tokenizer.is_control(id)) control.emplace_back(tokenizer.token_text(id));
   return text::find_answer_format(chat_template, control, tokenizer.token_text(tokenizer.bos()),
                                   tokenizer.token_text(tokenizer.eos()));
+}
+
+std::vector<std::int32_t> answer_tokens(const text::Tokenizer& tokenizer, const text::AnswerFormat& format) {
+  std::vector<std::int32_t> ids;
+  const auto& ends = tokenizer.end_of_generation();
+  for (std::int32_t id = 0; id < tokenizer.vocab_size() && !format.tokens.empty(); ++id)
+    if (tokenizer.is_control(id) && std::ranges::find(ends, id) == ends.end() &&
+        std::ranges::find(format.tokens, tokenizer.token_text(id)) != format.tokens.end())
+      ids.push_back(id);
+  return ids;
 }
 
 }  // namespace forge::session

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "session/constraint/constraints.h"
 #include "text/answer/answer_format.h"
@@ -15,5 +16,10 @@ namespace forge::session {
 
 /// The format of a model's answers, from its chat template and vocabulary. Takes milliseconds.
 [[nodiscard]] text::AnswerFormat answer_format_of(const text::Tokenizer& tokenizer, std::string_view chat_template);
+
+/// Sorted ids of the control tokens that answers of this format are written with, and that are part of their text. What
+/// ends the generation is not.
+[[nodiscard]] std::vector<std::int32_t> answer_tokens(const text::Tokenizer& tokenizer,
+                                                      const text::AnswerFormat& format);
 
 }  // namespace forge::session

@@ -293,6 +293,19 @@ def editing():
     case("the next chat ends", again.leave() == 0)
 
 
+def reasoning():
+    """A template that opens reasoning: what the model says is shown apart, and does not stay in the conversation."""
+    metadata, tensors = tiny_parts()
+    metadata["tokenizer.chat_template"] += "{% if add_generation_prompt %}<think>\n{% endif %}{# </think> #}"
+    chat = Chat(write("thinks.gguf", gguf(metadata, tensors)), "-n", 8, "--ignore-eos", *GREEDY)
+    chat.wait()
+    chat.say(b"abc the")
+    case("reasoning is between lines that say so", re.fullmatch(rb"\[reasoning\]\n.+\n\[end of reasoning\]\n", chat.answers, re.S),
+         chat.answers)
+    case("the answer without it is empty", b"2 messages" in chat.say(b"/stats"), chat.screen)
+    case("the chat ends", chat.leave() == 0)
+
+
 def no_chat():
     """Runs with a pipe, --json or a prompt do not start a chat."""
     plain = tool("run", model, *GREEDY, "-n", 8, stdin=b"/stats")
@@ -313,7 +326,7 @@ try:
 except OSError as error:
     skip("the chat", f"there are no pseudo-terminals here ({error})")
 else:
-    for part in (lambda: turns(None), lambda: turns("xterm"), commands, seeds, context, limit, stopping, idle, editing, no_chat):
+    for part in (lambda: turns(None), lambda: turns("xterm"), commands, seeds, context, limit, stopping, idle, editing, reasoning, no_chat):
         try:
             part()
         except (TimeoutError, EOFError) as error:

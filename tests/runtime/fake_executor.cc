@@ -330,6 +330,8 @@ std::span<const float> FakeExecutor::run(const runtime::StepBatch& batch) {
       std::fill_n(logits_.begin() + static_cast<std::ptrdiff_t>(r * shape_.vocab), shape_.vocab, NAN);
     else
       fill_logits(value, logits_.data() + r * shape_.vocab);
+    if (const auto told = script && !batch.hidden ? script(positions_[t]) : -1; told >= 0)
+      logits_[r * shape_.vocab + static_cast<std::size_t>(told)] = 1000;
   }
   return std::span(logits_).first(batch.rows.size() * (batch.hidden ? kHiddenWidth : shape_.vocab));
 }

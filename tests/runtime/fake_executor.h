@@ -36,6 +36,8 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   /// Fault that the next step reports.
   Fault next_fault = Fault::kNone;
   std::int32_t no_numbers_from = INT32_MAX;  ///< logits of this position and all later ones are NaN
+  /// The token that is by far the most probable after the one at a position; unset, or a negative one: none is.
+  std::function<std::int32_t(std::int32_t position)> script;
   /// Called at the start of each step, before the step reads or writes anything.
   std::function<void()> in_step;
   std::uint64_t steps = 0;

@@ -36,6 +36,9 @@ def faults(schema, value, at="$"):
                 wrong.append(f"{at}: {value} is beyond {what}")
         elif keyword == "required":
             wrong += [f"{at}: no {name}" for name in what if isinstance(value, dict) and name not in value]
+        elif keyword == "minItems":
+            if isinstance(value, list) and len(value) < what:
+                wrong.append(f"{at}: {len(value)} items")
         elif keyword == "items":
             for i, item in enumerate(value if isinstance(value, list) else []):
                 wrong += faults(what, item, f"{at}[{i}]")

@@ -124,12 +124,13 @@ TEST_CASE("a conversation is prepared for the template: parts joined, tool-call 
   const auto body =
       read_chat(R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
     {"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}],
-    "tools":[{"type":"function"}],"chat_template_kwargs":{"enable_thinking":false}})");
+    "tools":[{"function":{"name":"f","strict":true}}],"chat_template_kwargs":{"enable_thinking":false}})");
   REQUIRE(body.has_value());
   CHECK(body->conversation ==
         R"({"enable_thinking":false,"messages":[{"role":"user","content":"ab"},{"role":"assistant","tool_calls":)"
-        R"([{"id":"1","type":"function","function":{"name":"f","arguments":{"x":1}}}],"content":null}],)"
-        R"("tools":[{"type":"function"}],"add_generation_prompt":true})");
+        R"([{"id":"1","type":"function","function":{"name":"f","arguments":{"x":1}}}],"content":""}],)"
+        R"("tools":[{"function":{"name":"f","parameters":{"type":"object","properties":{}}},"type":"function"}],)"
+        R"("add_generation_prompt":true})");
 }
 
 TEST_CASE("a body that is not a JSON object is refused") {
@@ -147,9 +148,10 @@ TEST_CASE("a body that is not a JSON object is refused") {
 TEST_CASE("tool-call arguments are JSON in a string, with the same depth limit as the body") {
   const auto with = [](std::string_view arguments) {
     return outcome(read_chat(fmt::format(
-        R"({{"messages":[{{"role":"assistant","tool_calls":[{{"function":{{"arguments":"{}"}}}}]}}]}})", arguments)));
+        R"({{"messages":[{{"role":"assistant","tool_calls":[{{"function":{{"name":"f","arguments":"{}"}}}}]}}]}})",
+        arguments)));
   };
-  CHECK(with("no JSON {") == "ok");  // a model may have generated it: the template gets the string
+  CHECK(with("no JSON {") == "invalid_value messages");
   CHECK(with(R"({\"a\":)" + std::string(50, '[') + std::string(50, ']') + "}") == "ok");
   CHECK(with(R"({\"a\":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}") == "invalid_json ");
   CHECK(with(R"({\"a\":)" + std::string(100'000, '[')) == "invalid_json ");
@@ -166,9 +168,9 @@ TEST_CASE("an object has at most 1024 members at any depth, counted separately f
   CHECK(outcome(read_completion(object(1025, "\""))) == "invalid_json ");
   const auto two = fmt::format(R"("metadata":{{"a":{0},"b":{0}}})", object(1000, "\""));
   CHECK(chat(two) == "ok");
-  const auto call =
-      fmt::format(R"({{"messages":[{{"role":"assistant","tool_calls":[{{"function":{{"arguments":"{}"}}}}]}}]}})",
-                  object(1025, R"(\")"));
+  const auto call = fmt::format(
+      R"({{"messages":[{{"role":"assistant","tool_calls":[{{"function":{{"name":"f","arguments":"{}"}}}}]}}]}})",
+      object(1025, R"(\")"));
   CHECK(outcome(read_chat(call)) == "invalid_json ");
 }
 
@@ -230,7 +232,7 @@ TEST_CASE("conversations that no template can render are refused") {
   CHECK(chat(R"("top_logprobs":2)") == "invalid_value top_logprobs");
   CHECK(chat(R"("logprobs":true,"top_logprobs":2)") == "ok");
   CHECK(chat(R"("response_format":{"type":"text"},"tool_choice":"auto","store":true,"metadata":{"a":"b"})") == "ok");
-  CHECK(chat(R"("tool_choice":"required")") == "not_supported tool_choice");
+  CHECK(chat(R"("tool_choice":"required")") == "invalid_value tool_choice");
   CHECK(chat(R"("tools":5)") == "invalid_value tools");
   CHECK(chat(R"("chat_template_kwargs":{"messages":[]})") == "invalid_value chat_template_kwargs");
 }

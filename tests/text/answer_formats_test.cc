@@ -29,6 +29,15 @@ TEST_CASE("a JSON object in each call's own marker") {
   }
 }
 
+TEST_CASE("a call whose closing tag is missing has whole arguments, unless a limit cut it") {
+  const std::string parameters = "{% for k, v in f.arguments.items() %}<arg={{ k }}>\n{{ v }}\n</arg>\n{% endfor %}";
+  const auto format = format_of("<do>\n<fn={{ f.name }}>\n" + parameters + "</fn>\n</do>");
+  const std::string open = "<do>\n<fn=weather>\n<arg=city>\nOslo\n</arg>\n";
+  CHECK(parse(format, open).listed() == "weather {\"city\": \"Oslo\"}\n");
+  CHECK(parse(format, "<do>\n<fn=now>\n").listed() == "now {}\n");
+  CHECK(parse(format, open, {}, true).listed() == "weather {\"city\": \"Oslo\"\n");
+}
+
 TEST_CASE("a list of JSON objects after one marker") {
   const auto format = format_of(std::string(kJsonCall) + "{{ ', ' if not loop.last }}", "[DO_CALLS][", "]");
   check_two(format, "[DO_CALLS][" + call_json("weather", kArguments) + ", " + call_json("now", "{}") + "]");

@@ -28,4 +28,14 @@ struct AnswerDelta {
   FinishReason finish = FinishReason::kNone;
 };
 
+/// A whole answer, or what has come of it.
+struct AnswerMessage {
+  std::string content, reasoning;
+  std::vector<CallDelta> calls;
+  FinishReason finish = FinishReason::kNone;
+
+  /// Adds the next pieces.
+  void add(const std::vector<AnswerDelta>& deltas);
+};
+
 }  // namespace forge::text

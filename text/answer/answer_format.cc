@@ -39,6 +39,20 @@ void add_dropped(AnswerFormat& format, std::string_view text) {
   }
 }
 
+/// The form of calls that most models were trained on, one JSON object between tags (Hermes).
+constexpr std::string_view kDescribedOpener = "<tool_call>", kDescribedCloser = "</tool_call>";
+
+CallLayout described_layout() {
+  CallLayout layout;
+  layout.arguments = CallLayout::Arguments::kJson;
+  layout.open = std::string(kDescribedOpener) + "\n{\"name\": \"";
+  layout.name_end = "\", \"arguments\": ";
+  layout.close = "}\n" + std::string(kDescribedCloser);
+  layout.between = "\n" + layout.open;
+  layout.several = true;
+  return layout;
+}
+
 class FormatFinder {
  public:
   FormatFinder(std::string_view source, std::span<const std::string> control_tokens, std::string_view bos,
@@ -52,11 +66,20 @@ class FormatFinder {
   }
 
   AnswerFormat find() {
+    read();
+    find_tokens();
+    find_layout();
+    format_.history = probe_.history;
+    return format_;
+  }
+
+ private:
+  void read() {
     if (source_.contains(kChannelMarkers.channel) && source_.contains(kChannelMarkers.message)) {
       format_.channels = true;
       for (const auto end : kChannelMarkers.ends) add(format_.closers, end);
       add(format_.closers, kChannelMarkers.start);
-      return format_;
+      return;
     }
     find_reasoning();
     if (source_.contains(">>>all")) {
@@ -76,10 +99,90 @@ class FormatFinder {
         if (token.size() > 2 && is_closing(token) && token != format_.think_close) add(format_.closers, token);
     }
     format_.cdata = source_.contains("<![CDATA[");
-    return format_;
   }
 
- private:
+  /// The layout of printed calls, or what the marker of unprinted ones is most often followed by.
+  void find_layout() {
+    CallLayout& layout = format_.layout;
+    layout.arguments = CallLayout::Arguments::kJson;
+    if (format_.channels) {
+      layout.open = "<|channel|>commentary to=functions.";
+      layout.name_end = " <|constrain|>json<|message|>";
+      layout.end = kChannelMarkers.ends[1];
+    } else if (format_.recipients) {
+      layout.open = layout.between = kRecipientMark;
+      layout.name_end = "\n";
+      layout.several = true;
+    } else if (probe_.call) {
+      layout = find_call_layout(probe_, format_.think_close);
+    } else if (!format_.openers.empty()) {
+      const std::string& opener = format_.openers[0];
+      if (read_sections(layout)) return;
+      if (opener == kDescribedOpener) {
+        layout = described_layout();
+        return;
+      }
+      const bool fenced = marker_size(opener) == 0;
+      layout = json_list_layout(opener + (fenced ? "\n```json\n" : ""),
+                                fenced ? "\n```" : closing_of(opener, format_.closers));
+    } else if (!format_.elements.empty()) {
+      const std::string& element = format_.elements[0];
+      layout.open = element;
+      layout.name_end = element.ends_with('"') ? "\">" : ">";
+      layout.close = "</" + element.substr(1, element.find_first_of("= ") - 1) + ">";
+      layout.between = "\n" + element;
+      layout.several = true;
+    } else {
+      layout.arguments = CallLayout::Arguments::kUnknown;
+    }
+  }
+
+  /// A section of calls whose ids have the names, by the words of its markers (Kimi K2).
+  bool read_sections(CallLayout& layout) const {
+    const auto marker = [&](std::string_view end) -> std::string {
+      const auto found = std::ranges::find_if(known_, [&](const auto& name) { return word_of(name).ends_with(end); });
+      return found == known_.end() ? std::string() : *found;
+    };
+    const std::string begin = marker("callbegin"), arguments = marker("argumentbegin");
+    if (begin.empty() || arguments.empty()) return false;
+    layout.between = begin + "functions.";
+    layout.open = marker("sectionbegin") + layout.between;
+    layout.name_end = std::string(":") + kIndexMark + arguments;
+    layout.close = marker("callend");
+    layout.end = marker("sectionend");
+    layout.several = true;
+    return true;
+  }
+
+  static CallLayout json_list_layout(const std::string& before, const std::string& after) {
+    CallLayout layout;
+    layout.arguments = CallLayout::Arguments::kJson;
+    layout.open = before + "[{\"name\": \"";
+    layout.name_end = "\", \"arguments\": ";
+    layout.close = "}";
+    layout.between = ", {\"name\": \"";
+    layout.end = "]" + after;
+    layout.several = true;
+    return layout;
+  }
+
+  /// A control token belongs to answers if a call or reasoning is printed with it, or, where the template prints none,
+  /// if its word says so.
+  void find_tokens() {
+    std::string printed;
+    if (probe_.call) printed = probe_.call->before + probe_.call->middle + probe_.call->between + probe_.call->after;
+    for (const auto* list : {&format_.openers, &format_.elements, &format_.dropped})
+      for (const auto& marker : *list) printed += marker + '\n';
+    printed += format_.think_open + '\n' + format_.think_close;
+    for (const auto& token : control_) {
+      const bool named = !probe_.call && has_word(token, kCallWords);
+      const bool channel = format_.channels && (token == kChannelMarkers.start || token == kChannelMarkers.channel ||
+                                                token == kChannelMarkers.message ||
+                                                token == kChannelMarkers.constrain || has(format_.closers, token));
+      if (!token.empty() && (named || channel || printed.contains(token))) add(format_.tokens, token);
+    }
+  }
+
   void find_reasoning() {
     if (probe_.reasoning) read_reasoning(*probe_.reasoning);
     for (const auto& marker : known_) {
@@ -207,6 +310,29 @@ class FormatFinder {
 };
 
 }  // namespace
+
+AnswerFormat AnswerFormat::without_calls() const {
+  AnswerFormat out = *this;
+  for (auto* list : {&out.openers, &out.elements}) list->clear();
+  if (!channels) out.closers.clear();
+  out.bare_json = out.bare_json_list = out.bare_list = out.bare_name = false;
+  if (recipients) add(out.openers, kRecipientMark);
+  out.calls_are_text = true;
+  // What is left of the control tokens is not acted on, and must not be seen.
+  std::erase_if(out.tokens, [&](const std::string& token) {
+    const auto within = [&](std::string_view marker) { return marker.contains(token); };
+    return !channels && !within(think_open) && !within(think_close) && std::ranges::none_of(dropped, within);
+  });
+  return out;
+}
+
+AnswerFormat AnswerFormat::with_described_calls() const {
+  AnswerFormat out = *this;
+  out.openers = {std::string(kDescribedOpener)};
+  out.closers = {std::string(kDescribedCloser)};
+  out.layout = described_layout();
+  return out;
+}
 
 AnswerFormat find_answer_format(std::string_view source, std::span<const std::string> control_tokens,
                                 std::string_view bos_token, std::string_view eos_token) {

@@ -7,6 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "text/answer/call_layout.h"
+#include "text/answer/history_form.h"
+
 namespace forge::text {
 
 /// How calls and reasoning look. What follows an opener (JSON, elements, keys and values, literals) is read from the
@@ -21,6 +24,7 @@ struct AnswerFormat {
   std::string opened_by_prompt;         ///< the turn's header, if it is followed by an open reasoning block
   std::string separator;                ///< between name and arguments, if it is no marker
   std::string quote;                    ///< around strings of arguments in braces: `<|"|>`
+  std::vector<std::string> tokens;      ///< the vocabulary's control tokens that answers are written with
   bool braces = false;                  ///< arguments in braces are literals with unquoted keys, not JSON
   bool bare_json = false;               ///< an answer that is a JSON object with a tool's name is a call
   bool bare_json_list = false;          ///< the same for a list of such objects
@@ -32,12 +36,19 @@ struct AnswerFormat {
   bool cdata = false;            ///< a value may be a CDATA section
   bool channels = false;         ///< harmony: messages with a channel and a recipient
   bool recipients = false;       ///< `>>>NAME` and a newline before arguments, `>>>all` before content
+  CallLayout layout;             ///< how calls are written
+  HistoryForm history;
+  bool calls_are_text = false;  ///< with channels or recipients: a call is content
 
   /// Whether calls have no marker before them.
   [[nodiscard]] bool is_bare() const { return bare_json || bare_json_list || bare_list || bare_name; }
   [[nodiscard]] bool has_calls() const {
     return !openers.empty() || !elements.empty() || is_bare() || channels || recipients;
   }
+  /// The format of answers of a conversation without tools: reasoning, and all else is content.
+  [[nodiscard]] AnswerFormat without_calls() const;
+  /// For a template that knows no calls: a format of them that the model can be told of.
+  [[nodiscard]] AnswerFormat with_described_calls() const;
 };
 
 /// The format of a model's answers. `source`: its chat template; `control_tokens`: texts of the vocabulary's control

@@ -90,6 +90,7 @@ void AnswerParser::run(bool end, bool cut) {
   }
   text_.erase(0, std::exchange(at_, 0));
   if (!end) return;
+  if (reader_ && !cut) reader_->end(sink_);
   if (reader_ && !(cut && reader_->certain())) sink_.content(reader_->held());
   if (state_ == State::kChannelHeader && !cut && !text_.starts_with("assistant")) sink_.content(text_);
 }
@@ -243,6 +244,7 @@ void AnswerParser::open_call(std::unique_ptr<CallReader> reader) {
 
 void AnswerParser::after_call() {
   reader_.reset();
+  first_call_ended_ = true;
   state_ = format_.channels ? State::kChannelText : State::kAfter;
 }
 
@@ -308,7 +310,7 @@ bool AnswerParser::read_channel_header() {
   channel_is_reasoning_ = channel == "analysis";
   at_ += at + kChannelMarkers.message.size();
   state_ = State::kChannelText;
-  if (is_tool_name(name) && name != "user" && name != "assistant") {
+  if (is_tool_name(name) && name != "user" && name != "assistant" && !format_.calls_are_text) {
     sink_.call(name, {});
     open_call(read_json_arguments());
   }
@@ -340,7 +342,8 @@ bool AnswerParser::read_recipient(bool end) {
   }
   const std::string name(rest().substr(0, line));
   at_ += line + 1;
-  if (name == "all") {
+  if (name == "all" || format_.calls_are_text) {
+    if (name != "all") sink_.content(name + "\n");
     state_ = State::kText;
   } else {
     sink_.call(name, {});

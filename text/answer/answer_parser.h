@@ -31,6 +31,8 @@ class AnswerParser {
   [[nodiscard]] std::vector<AnswerDelta> feed(std::string_view text);
   /// The end of generation, once. `cut`: the token limit ended it; what was held back of a call is dropped then.
   [[nodiscard]] std::vector<AnswerDelta> finish(bool cut);
+  /// Whether the first call is complete; in a list of calls, at the latest when the second one begins.
+  [[nodiscard]] bool first_call_ended() const { return first_call_ended_ || sink_.calls() > 1; }
 
  private:
   enum class State : std::uint8_t {
@@ -75,7 +77,7 @@ class AnswerParser {
   std::size_t at_ = 0;
   std::size_t head_marker_ = 0;
   bool in_list_ = false;  // the marker before the last call has not been closed, and the call was JSON
-  bool channel_is_reasoning_ = false, thought_ = false;
+  bool channel_is_reasoning_ = false, thought_ = false, first_call_ended_ = false;
   std::unique_ptr<CallReader> reader_;
 };
 

@@ -37,6 +37,22 @@ std::string_view to_string(FinishReason reason) {
   return "";
 }
 
+void AnswerMessage::add(const std::vector<AnswerDelta>& deltas) {
+  for (const auto& delta : deltas) {
+    content += delta.content;
+    reasoning += delta.reasoning;
+    for (const auto& piece : delta.calls) {
+      if (piece.index >= calls.size()) calls.resize(piece.index + 1);
+      auto& call = calls[piece.index];
+      call.index = piece.index;
+      if (!piece.id.empty()) call.id = piece.id;
+      call.name += piece.name;
+      call.arguments += piece.arguments;
+    }
+    if (delta.finish != FinishReason::kNone) finish = delta.finish;
+  }
+}
+
 AnswerDelta& AnswerSink::last() {
   if (deltas_.empty()) deltas_.emplace_back();
   return deltas_.back();

@@ -29,6 +29,7 @@ class AnswerSink {
   /// True until content other than white space, or a call, was added.
   [[nodiscard]] bool at_start() const { return !has_content_ && calls_ == 0; }
   [[nodiscard]] bool has_reasoning() const { return has_reasoning_; }
+  [[nodiscard]] std::size_t calls() const { return calls_; }
   /// The deltas since the last take().
   [[nodiscard]] std::vector<AnswerDelta> take();
 

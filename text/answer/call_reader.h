@@ -26,6 +26,8 @@ class CallReader {
   virtual ~CallReader() = default;
   /// Reads from `in`; `used` is set to the bytes taken. `end`: nothing follows `in`.
   virtual Step step(std::string_view in, bool end, std::size_t& used, AnswerSink& sink) = 0;
+  /// The end of a text that no limit cut, inside the call: completes arguments of which only the end is missing.
+  virtual void end(AnswerSink& /*sink*/) {}
   /// Text that was taken but is part of no call yet.
   [[nodiscard]] const std::string& held() const { return held_; }
   /// Whether held() begins a call for certain, so that it is no content if the token limit cut it.

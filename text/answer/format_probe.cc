@@ -1,6 +1,7 @@
 #include "text/answer/format_probe.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "support/error.h"
 #include "support/json_text.h"
@@ -10,11 +11,12 @@ namespace forge::text {
 namespace {
 
 constexpr std::string_view kUser = "forge-probe-question", kContent = "Zebra forge content",
-                           kThought = "Quiet forge thought", kName = "forge_probe_tool", kKey = "forge_probe_key",
-                           kValue = "forge-probe-value";
+                           kThought = "Quiet forge thought", kResult = "forge-probe-result",
+                           kSystem = "forge-probe-system";
 constexpr std::string_view kTools =
     R"([{"type": "function", "function": {"name": "forge_probe_tool", "description": "A tool.", "parameters": {)"
-    R"("type": "object", "properties": {"forge_probe_key": {"type": "string", "description": "A text."}}, )"
+    R"("type": "object", "properties": {"forge_probe_key": {"type": "string", "description": "A text."}, )"
+    R"("forge_probe_next": {"type": "string", "description": "Another text."}}, )"
     R"("required": []}}}])";
 constexpr RenderLimits kLimits{
     .steps_max = 1'000'000, .depth_max = 1000, .output_bytes_max = 1U << 20, .memory_bytes_max = 64U << 20};
@@ -24,22 +26,27 @@ class Prober {
   Prober(const ChatTemplate& chat_template, std::string_view bos, std::string_view eos)
       : template_(chat_template), bos_(bos), eos_(eos) {}
 
-  /// The rendering after the user's message, which is the first of two; `answer` is JSON, or empty.
+  /// The rendering after the user's message, which is the first; `answer`: further messages, JSON, or empty.
   [[nodiscard]] std::string after_user(const std::string& answer, bool prompt, bool tools) const {
-    std::string json = R"({"messages": [{"role": "user", "content": ")" + std::string(kUser) + "\"}";
-    if (!answer.empty()) json += ", " + answer;
-    json += "], \"add_generation_prompt\": ";
+    std::string messages = R"({"role": "user", "content": ")" + std::string(kUser) + "\"}";
+    if (!answer.empty()) messages += ", " + answer;
+    const std::string text = render(messages, prompt, tools);
+    const std::size_t at = text.find(kUser);
+    return at == std::string::npos ? std::string() : text.substr(at + kUser.size());
+  }
+
+  /// The whole rendering; empty if the template refuses such a conversation.
+  [[nodiscard]] std::string render(const std::string& messages, bool prompt, bool tools) const {
+    std::string json = "{\"messages\": [" + messages + "], \"add_generation_prompt\": ";
     json += prompt ? "true" : "false";
     if (tools) json += ", \"tools\": " + std::string(kTools);
     json += ", \"bos_token\": " + json_string(bos_) + ", \"eos_token\": " + json_string(eos_);
     if (prompt) json += ", \"enable_thinking\": true";
     json += R"(, "now": "2026-01-15T12:30:00", "functions": "[]", "datetime": "2026-01-15"})";
     try {
-      const std::string text = render_chat(template_, parse_chat_request(json), kLimits);
-      const std::size_t at = text.find(kUser);
-      return at == std::string::npos ? std::string() : text.substr(at + kUser.size());
+      return render_chat(template_, parse_chat_request(json), kLimits);
     } catch (const Error&) {
-      return {};  // it refuses such a conversation
+      return {};
     }
   }
 
@@ -57,37 +64,42 @@ constexpr std::string_view kThoughtMembers =
 struct CallForm {
   bool as_text = false;  ///< arguments as a JSON string
   bool null_content = false;
-  bool long_id = false;  ///< an id that has the tool's name in it
+  bool long_id = false;    ///< an id that has the tool's name in it
+  bool common_id = false;  ///< an id as OpenAI makes them
 };
 
-std::string call_message(CallForm form) {
-  const std::string arguments = form.as_text ? R"("{\"forge_probe_key\": \"forge-probe-value\"}")"
-                                             : R"({"forge_probe_key": "forge-probe-value"})";
-  return std::string(R"({"role": "assistant", "content": )") + (form.null_content ? "null" : R"("")") +
-         R"(, "tool_calls": [{"id": ")" + (form.long_id ? "functions.forge_probe_tool:0" : "probe0id1") +
-         R"(", "type": "function", "function": {"name": "forge_probe_tool", "arguments": )" + arguments + "}}]}";
+enum class CallKind : std::uint8_t { kOne, kTwo, kTwoKeys };
+
+std::string call_item(CallForm form, bool second, bool two_keys) {
+  std::string arguments = "{\"forge_probe_key\": \"" + std::string(second ? kProbeValue2 : kProbeValue) + "\"";
+  if (two_keys) arguments += ", \"forge_probe_next\": \"" + std::string(kProbeValue2) + "\"";
+  arguments += "}";
+  if (form.as_text) arguments = json_string(arguments);
+  std::string id(second ? kProbeId2 : kProbeId);
+  if (form.long_id) id = second ? "functions.forge_probe_tool:1" : "functions.forge_probe_tool:0";
+  if (form.common_id) id = "call_0AbCdEfGhIjKlMnOpQrStUvW";
+  return R"({"id": ")" + id + R"(", "type": "function", "function": {"name": "forge_probe_tool", "arguments": )" +
+         arguments + "}}";
 }
 
-/// The size of what both texts begin with, without a marker that they share in part.
-std::size_t common_size(std::string_view a, std::string_view b) {
-  std::size_t size = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-  const std::size_t open = a.substr(0, size).find_last_of("<[");
-  if (open != std::string_view::npos && a.substr(open, size - open).find_first_of(">]") == std::string_view::npos)
-    size = open;
-  return size;
+std::string call_message(CallForm form, CallKind kind = CallKind::kOne) {
+  std::string calls = call_item(form, false, kind == CallKind::kTwoKeys);
+  if (kind == CallKind::kTwo) calls += ", " + call_item(form, true, false);
+  return std::string(R"({"role": "assistant", "content": )") + (form.null_content ? "null" : R"("")") +
+         R"(, "tool_calls": [)" + calls + "]}";
 }
 
 std::optional<FormatProbe::Call> split_call(std::string_view text, std::size_t begin) {
-  const std::size_t name = text.find(kName, begin);
+  const std::size_t name = text.find(kProbeName, begin);
   if (name == std::string_view::npos) return std::nullopt;
-  const std::size_t key = text.find(kKey, name);
-  const std::size_t value = key == std::string_view::npos ? key : text.find(kValue, key);
+  const std::size_t key = text.find(kProbeKey, name);
+  const std::size_t value = key == std::string_view::npos ? key : text.find(kProbeValue, key);
   if (value == std::string_view::npos) return std::nullopt;
-  const std::size_t name_end = name + kName.size(), key_end = key + kKey.size();
+  const std::size_t name_end = name + kProbeName.size(), key_end = key + kProbeKey.size();
   return FormatProbe::Call{.before = std::string(text.substr(begin, name - begin)),
                            .middle = std::string(text.substr(name_end, key - name_end)),
                            .between = std::string(text.substr(key_end, value - key_end)),
-                           .after = std::string(text.substr(value + kValue.size()))};
+                           .after = std::string(text.substr(value + kProbeValue.size()))};
 }
 
 std::optional<FormatProbe::Reasoning> split_reasoning(const std::string& text, std::string_view next) {
@@ -98,7 +110,57 @@ std::optional<FormatProbe::Reasoning> split_reasoning(const std::string& text, s
   return FormatProbe::Reasoning{.before = text.substr(0, thought), .between = text.substr(end, after - end)};
 }
 
+/// Whether a call's arguments were printed as Python prints a dict: the template wants them as text.
+bool is_repr(const FormatProbe::Call& call) {
+  return call.middle.ends_with("{'") && call.between.starts_with("':");
+}
+
+/// What the template prints of history. `form`: of the call that it prints, if any.
+HistoryForm probe_history(const Prober& prober, const std::optional<CallForm>& form, std::string_view source) {
+  HistoryForm history;
+  const std::string user = R"({"role": "user", "content": "forge-probe-question"})";
+  history.shows_tools = prober.render(user, true, true).contains(kProbeName);
+  history.shows_system =
+      prober.render(R"({"role": "system", "content": "forge-probe-system"}, )" + user, true, false).contains(kSystem);
+  history.knows_developer = source.contains("developer");
+  history.shows_calls = form.has_value();
+  const CallForm used = form.value_or(CallForm{});
+  history.arguments_as_text = used.as_text;
+  history.null_content = used.null_content;
+  CallForm common = used;
+  common.common_id = true;
+  history.short_ids = form && !prober.after_user(call_message(common), false, true).contains(kProbeName);
+  const std::string id = used.long_id ? "functions.forge_probe_tool:0" : std::string(kProbeId);
+  history.shows_results =
+      form &&
+      prober
+          .after_user(call_message(used) + R"(, {"role": "tool", "name": "forge_probe_tool", "tool_call_id": ")" + id +
+                          R"(", "content": ")" + std::string(kResult) + "\"}",
+                      true, true)
+          .contains(kResult);
+  for (const char* const member : {"reasoning_content", "reasoning", "thinking"}) {
+    const std::string thought = std::string("\"") + member + "\": \"" + std::string(kThought) + "\", ";
+    std::string beside_call = call_message(used);
+    beside_call.insert(1, thought);
+    const std::string alone = "{" + thought + R"("role": "assistant", "content": "Zebra forge content"})";
+    if (!prober.after_user(alone, false, false).contains(kThought) &&
+        !prober.after_user(beside_call, false, true).contains(kThought))
+      continue;
+    history.reasoning = member;
+    break;
+  }
+  return history;
+}
+
 }  // namespace
+
+std::size_t common_size(std::string_view a, std::string_view b) {
+  std::size_t size = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  const std::size_t open = a.substr(0, size).find_last_of("<[");
+  if (open != std::string_view::npos && a.substr(open, size - open).find_first_of(">]") == std::string_view::npos)
+    size = open;
+  return size;
+}
 
 FormatProbe probe_format(std::string_view source, std::string_view bos_token, std::string_view eos_token) {
   FormatProbe out;
@@ -116,6 +178,7 @@ FormatProbe probe_format(std::string_view source, std::string_view bos_token, st
   const std::string plain =
       prober.after_user(R"({"role": "assistant", "content": "Zebra forge content"})", false, true);
   const std::size_t content = plain.find(kContent);
+  std::optional<CallForm> used;
   for (const CallForm form : {CallForm{},
                               {.as_text = true},
                               {.null_content = true},
@@ -124,14 +187,23 @@ FormatProbe probe_format(std::string_view source, std::string_view bos_token, st
                               {.as_text = true, .long_id = true}}) {
     const std::string text = prober.after_user(call_message(form), false, true);
     const std::size_t header = common_size(text, plain);
-    out.call = split_call(text, header);
-    if (!out.call) continue;
+    const auto call = split_call(text, header);
+    if (!call || (out.call && is_repr(*call))) continue;
+    out.call = call;
+    used = form;
+    const auto rest = [&](CallKind kind) {
+      const std::string more = prober.after_user(call_message(form, kind), false, true);
+      return more.size() > header ? more.substr(header) : std::string();
+    };
+    out.two_calls = rest(CallKind::kTwo);
+    out.two_keys = rest(CallKind::kTwoKeys);
     if (content != std::string::npos && content >= header) {
       out.before_content = plain.substr(header, content - header);
       out.after_content = plain.substr(content + kContent.size());
     }
-    break;
+    if (!is_repr(*call)) break;
   }
+  out.history = probe_history(prober, used, source);
   // Some templates print reasoning next to calls only.
   std::string beside_call = call_message({});
   beside_call.insert(1, std::string(kThoughtMembers) + ", ");
@@ -139,7 +211,7 @@ FormatProbe probe_format(std::string_view source, std::string_view bos_token, st
       R"({"role": "assistant", "content": "Zebra forge content", )" + std::string(kThoughtMembers) + "}";
   out.reasoning = split_reasoning(prober.after_user(alone, false, false), kContent);
   out.reasoning_beside_call = !out.reasoning;
-  if (!out.reasoning) out.reasoning = split_reasoning(prober.after_user(beside_call, false, true), kName);
+  if (!out.reasoning) out.reasoning = split_reasoning(prober.after_user(beside_call, false, true), kProbeName);
   return out;
 }
 

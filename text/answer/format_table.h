@@ -31,7 +31,7 @@ inline constexpr std::array<UnprintedFormat, 3> kUnprintedFormats{{
 
 /// Harmony: messages with a channel and a recipient (source: https://cookbook.openai.com/articles/openai-harmony).
 struct ChannelMarkers {
-  std::string_view start = "<|start|>", channel = "<|channel|>", message = "<|message|>";
+  std::string_view start = "<|start|>", channel = "<|channel|>", message = "<|message|>", constrain = "<|constrain|>";
   std::array<std::string_view, 3> ends{"<|end|>", "<|call|>", "<|return|>"};
 };
 inline constexpr ChannelMarkers kChannelMarkers;

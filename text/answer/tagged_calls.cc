@@ -71,6 +71,10 @@ class TaggedCall final : public CallReader {
     }
   }
 
+  void end(AnswerSink& sink) override {
+    if (state_ == State::kBody && !json_) sink.arguments(any_ ? "}" : "{}");
+  }
+
  private:
   enum class State : std::uint8_t { kHead, kBody, kValueStart, kValue, kValueEnd, kJson };
 

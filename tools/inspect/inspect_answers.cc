@@ -66,29 +66,17 @@ Json json_of(const std::vector<AnswerDelta>& deltas) {
 
 /// The message that the deltas make.
 Json joined(const std::vector<AnswerDelta>& deltas) {
-  std::string content, reasoning, finish;
-  std::vector<text::CallDelta> calls;
-  for (const auto& delta : deltas) {
-    content += delta.content;
-    reasoning += delta.reasoning;
-    for (const auto& piece : delta.calls) {
-      if (piece.index >= calls.size()) calls.resize(piece.index + 1);
-      auto& call = calls[piece.index];
-      if (!piece.id.empty()) call.id = piece.id;
-      call.name += piece.name;
-      call.arguments += piece.arguments;
-    }
-    finish += to_string(delta.finish);
-  }
-  Json out{{"content", content}, {"reasoning_content", reasoning}, {"tool_calls", Json::array()}};
-  for (const auto& call : calls) {
+  text::AnswerMessage message;
+  message.add(deltas);
+  Json out{{"content", message.content}, {"reasoning_content", message.reasoning}, {"tool_calls", Json::array()}};
+  for (const auto& call : message.calls) {
     Json item = Json::object();
     if (!call.id.empty()) item["id"] = call.id;
     item["name"] = call.name;
     item["arguments"] = call.arguments;
     out["tool_calls"].push_back(std::move(item));
   }
-  out["finish_reason"] = finish;
+  out["finish_reason"] = to_string(message.finish);
   return out;
 }
 

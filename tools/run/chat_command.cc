@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <array>
 
+#include "session/constraint/reasoning_gate.h"
 #include "session/conversation.h"
 #include "support/error.h"
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
 #include "tools/cli/line_reader.h"
 #include "tools/cli/options.h"
+#include "tools/run/answer_view.h"
 #include "tools/run/chat_history.h"
 #include "tools/run/run_constraint.h"
 #include "tools/run/run_report.h"
@@ -42,6 +44,10 @@ class Chat {
         settings_("/set", "") {
     add_sampling(settings_, request);
     add_limit(settings_, request);
+    const auto chat_template = session.file().find<std::string_view>("tokenizer.chat_template");
+    if (!chat_template || chat_template->empty() || request.prompt.raw) return;
+    format_ = session::answer_format_of(session.tokenizer(), *chat_template);
+    shown_ = session::answer_tokens(session.tokenizer(), *format_);
   }
 
   int run() {
@@ -113,6 +119,7 @@ class Chat {
     auto ids = encode_messages(session_.file(), session_.tokenizer(), messages, request_.prompt.raw);
     if (request_.show_prompt) show_prompt(&session_.tokenizer(), ids);
     session::check_known(ids, session_.executor().vocab());
+    if (format_) prompt_ = session_.tokenizer().decode(ids, true);
     return ids;
   }
 
@@ -120,20 +127,31 @@ class Chat {
     TextStream stream(&session_.tokenizer(), request_.stops, &output_);
     auto options = generate_options(request_, seed_ + turns_, std::span(session_.tokenizer().end_of_generation()));
     options.constraint = constraint_;
+    std::optional<AnswerView> view;
     progress("reading the prompt");
     const auto begun = conversation_.ask(std::move(question), options,
                                          {.take =
                                               [&](std::int32_t id) {
                                                 end_progress();
                                                 if (stages_.first_token_ms == 0) stages_.first_token_ms = stages_.now();
+                                                if (format_ && !view) {
+                                                  view.emplace(*format_, prompt_, &output_, styled());
+                                                  stream.show_by(*view, shown_);
+                                                }
                                                 return stream.push(id);
                                               },
                                           .finish =
                                               [&] {
                                                 end_progress();
                                                 stream.flush();
-                                                stream.end_line();
-                                                return stream.text();
+                                                if (!view) {
+                                                  stream.end_line();
+                                                  return stream.text();
+                                                }
+                                                view->finish();
+                                                // Calls stay in the conversation as the model wrote them.
+                                                const auto& message = view->message();
+                                                return message.calls.empty() ? message.content : stream.text();
                                               }});
     last_ = begun.generated;
     ++turns_;
@@ -148,6 +166,8 @@ class Chat {
                        last_->tokens.size()));
     if (request_.verbose) note(closing_line(*last_, session_));
   }
+
+  static bool styled() { return ::isatty(STDOUT_FILENO) == 1 && !terminal_is_dumb(); }
 
   void help(const ChatLine&) {
     for (const auto& command : kTable)
@@ -194,6 +214,9 @@ class Chat {
   Options settings_;
   decltype(session::GenerateOptions::constraint) constraint_ = constraint_of(request_, session_);
   Output output_;
+  std::optional<text::AnswerFormat> format_;  ///< of the model's answers; none with --raw or without a template
+  std::vector<std::int32_t> shown_;           ///< control tokens in their text
+  std::string prompt_;
   std::optional<session::Generated> last_;
 };
 

@@ -1,14 +1,18 @@
 #include "tools/run/text_stream.h"
 
+#include <algorithm>
+
 namespace forge::tools {
 
 TextStream::TextStream(const text::Tokenizer* tokenizer, std::vector<std::string> stops, Output* output)
-    : stops_(std::move(stops)), output_(output) {
+    : tokenizer_(tokenizer), stops_(std::move(stops)), output_(output) {
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer);
 }
 
 std::optional<session::Finish> TextStream::push(std::int32_t id) {
-  if (detokenizer_) emit(stops_.push(detokenizer_->push(id)));
+  const bool shown = std::ranges::binary_search(shown_, id);
+  if (detokenizer_)
+    emit(stops_.push(shown ? detokenizer_->push_bytes(tokenizer_->decode_piece(id, true)) : detokenizer_->push(id)));
   if (stops_.matched()) return session::Finish::kStop;
   if (output_ != nullptr && output_->closed()) return session::Finish::kReaderGone;
   return std::nullopt;
@@ -25,7 +29,10 @@ void TextStream::end_line() {
 
 void TextStream::emit(const std::string& text) {
   text_ += text;
-  if (output_ != nullptr && !text.empty()) output_->write(text);
+  if (view_ != nullptr)
+    view_->push(text);
+  else if (output_ != nullptr && !text.empty())
+    output_->write(text);
 }
 
 }  // namespace forge::tools

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "session/generate.h"
 #include "support/os/console.h"
 #include "text/tokenizer/detokenizer.h"
+#include "tools/run/answer_view.h"
 
 namespace forge::tools {
 
@@ -17,6 +19,13 @@ class TextStream {
  public:
   /// `tokenizer` null: tokens have no text. `output` null: text is collected but not printed. Both must outlive this.
   TextStream(const text::Tokenizer* tokenizer, std::vector<std::string> stops, Output* output);
+
+  /// Gives the text to `view` instead of printing it. `shown`: control tokens whose spelling is part of the text; both
+  /// must outlive this.
+  void show_by(AnswerView& view, std::span<const std::int32_t> shown) {
+    view_ = &view;
+    shown_ = shown;
+  }
 
   /// Adds a token. Returns why the generation should end: a stop string is complete (kStop), or the reader of stdout
   /// has gone (kReaderGone); else nullopt.
@@ -31,7 +40,10 @@ class TextStream {
  private:
   void emit(const std::string& text);
 
+  const text::Tokenizer* tokenizer_;
   std::optional<text::Detokenizer> detokenizer_;
+  AnswerView* view_ = nullptr;
+  std::span<const std::int32_t> shown_;
   text::StopMatcher stops_;
   Output* output_;
   std::string text_;

@@ -1,0 +1,249 @@
+// Tool calls and reasoning in chat answers, whole and streamed, on a model that says what the test wants.
+
+#include <set>
+
+#include "tests/serve/scripted_chat.h"
+
+using namespace forge::serve::test;
+
+namespace {
+
+const std::string kTwoCalls =
+    "<think>\nWhich city?\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
+    "\"Oslo\"}}\n"
+    "</tool_call>\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Åre <3\"}}\n</tool_call>";
+
+}  // namespace
+
+TEST_CASE("a whole answer has reasoning, content and tool calls apart") {
+  ScriptedChat chat;
+  const auto answer = chat.answer(weather_body(), kTwoCalls);
+  const auto& choice = answer["choices"][0];
+  INFO(answer.dump());
+  CHECK(choice["finish_reason"] == "tool_calls");
+  CHECK(choice["message"]["content"] == "I look.");
+  CHECK(choice["message"]["reasoning_content"] == "Which city?");
+  const auto& calls = choice["message"]["tool_calls"];
+  REQUIRE(calls.size() == 2);
+  std::set<std::string> ids;
+  for (const auto& call : calls) {
+    CHECK((call["type"] == "function" && call["function"]["name"] == "weather"));
+    CHECK(call["id"].get<std::string>().starts_with("call_"));
+    ids.insert(call["id"].get<std::string>());
+  }
+  CHECK(ids.size() == 2);
+  CHECK(Json::parse(calls[0]["function"]["arguments"].get<std::string>()) == Json{{"city", "Oslo"}});
+  CHECK(Json::parse(calls[1]["function"]["arguments"].get<std::string>()) == Json{{"city", "Åre <3"}});
+  CHECK(answer["usage"]["completion_tokens"] == chat.encode(kTwoCalls).size() + 1);
+}
+
+TEST_CASE("content is null beside calls when there is none, and without calls it is the text") {
+  ScriptedChat chat;
+  const std::string call = "<tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>";
+  const auto alone = chat.answer(weather_body(), call)["choices"][0]["message"];
+  CHECK((alone["content"].is_null() && alone["tool_calls"].size() == 1 && !alone.contains("reasoning_content")));
+  const auto plain = chat.answer(weather_body(), "It is cold.")["choices"][0];
+  CHECK((plain["message"]["content"] == "It is cold." && !plain["message"].contains("tool_calls")));
+  CHECK(plain["finish_reason"] == "stop");
+}
+
+TEST_CASE("a stream brings the same message in pieces") {
+  ScriptedChat chat;
+  const auto events = chat.events(weather_body(), kTwoCalls);
+  const auto message = joined(events);
+  INFO(message.dump());
+  CHECK(message["content"] == "I look.");
+  CHECK(message["reasoning_content"] == "Which city?");
+  CHECK(message["finish_reason"] == "tool_calls");
+  REQUIRE(message["tool_calls"].size() == 2);
+  CHECK(message["tool_calls"][0]["arguments"] == "{\"city\": \"Oslo\"}");
+  CHECK(message["tool_calls"][1]["arguments"] == "{\"city\": \"Åre <3\"}");
+  CHECK(message["tool_calls"][0]["id"] != message["tool_calls"][1]["id"]);
+  // Pieces come as they are generated, not at the end: most tokens of a call have an event of their own.
+  std::size_t pieces = 0;
+  for (const auto& event : events) pieces += event["choices"][0]["delta"].contains("tool_calls") ? 1 : 0;
+  CHECK(pieces > 20);
+}
+
+TEST_CASE("log-probabilities and usage count every token of an answer, also of its markers") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["logprobs"] = true;
+  const auto tokens = chat.encode(kTwoCalls).size();
+  const auto whole = chat.answer(body, kTwoCalls);
+  CHECK(whole["choices"][0]["logprobs"]["content"].size() == tokens);
+  body["stream_options"] = {{"include_usage", true}};
+  body["stream"] = true;
+  std::size_t count = 0;
+  const auto events = chat.events(body, kTwoCalls);
+  for (const auto& event : events)
+    if (!event["choices"].empty() && !event["choices"][0]["logprobs"].is_null())
+      count += event["choices"][0]["logprobs"]["content"].size();
+  CHECK(count == tokens);
+  CHECK(events.back()["usage"]["completion_tokens"] == tokens + 1);  // and the end of the turn
+}
+
+TEST_CASE("a call that the token limit cuts ends with length, and none of its text is content") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["max_tokens"] = 40;
+  const auto cut = chat.answer(body, kTwoCalls.substr(kTwoCalls.find("<tool_call>")));
+  const auto& choice = cut["choices"][0];
+  INFO(cut.dump());
+  CHECK(choice["finish_reason"] == "length");
+  CHECK((choice["message"]["content"].is_null() || choice["message"]["content"] == ""));
+  const auto malformed = chat.answer(weather_body(), "<tool_call>\n{name: weather}\n</tool_call>")["choices"][0];
+  CHECK(malformed["finish_reason"] == "stop");
+  CHECK(malformed["message"]["content"].get<std::string>().find("{name: weather}") != std::string::npos);
+}
+
+TEST_CASE("without tools, or with tool_choice none, nothing is a call, and reasoning is read all the same") {
+  ScriptedChat chat;
+  for (const bool none : {false, true}) {
+    auto body = weather_body();
+    if (none)
+      body["tool_choice"] = "none";
+    else
+      body.erase("tools");
+    CHECK(chat.prompt(body).find("weather") == std::string::npos);
+    const auto choice = chat.answer(body, kTwoCalls)["choices"][0];
+    CHECK((choice["finish_reason"] == "stop" && !choice["message"].contains("tool_calls")));
+    CHECK(choice["message"]["reasoning_content"] == "Which city?");
+    const auto content = choice["message"]["content"].get<std::string>();
+    CHECK((content.starts_with("I look.") && content.find("<tool_call>") == std::string::npos));
+  }
+}
+
+TEST_CASE("control tokens that are no markers of answers give no text") {
+  ScriptedChat chat;
+  CHECK(chat.answer(weather_body(), "a<|image|>b<|im_start|>c")["choices"][0]["message"]["content"] == "abc");
+}
+
+TEST_CASE("parallel_tool_calls false ends the answer after the first call") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["parallel_tool_calls"] = false;
+  const auto first = kTwoCalls.substr(0, kTwoCalls.find("</tool_call>"));
+  const auto answer = chat.answer(body, kTwoCalls);
+  CHECK(answer["choices"][0]["message"]["tool_calls"].size() == 1);
+  CHECK(answer["choices"][0]["finish_reason"] == "tool_calls");
+  CHECK(answer["usage"]["completion_tokens"].get<std::size_t>() <= chat.encode(first).size());
+  const auto message = joined(chat.events(body, kTwoCalls));
+  CHECK((message["tool_calls"].size() == 1 && message["finish_reason"] == "tool_calls"));
+  CHECK(message["tool_calls"][0]["arguments"] == "{\"city\": \"Oslo\"}");
+}
+
+TEST_CASE("include_reasoning false leaves reasoning out") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["include_reasoning"] = false;
+  const auto message = chat.answer(body, kTwoCalls)["choices"][0]["message"];
+  CHECK((!message.contains("reasoning_content") && message["content"] == "I look."));
+  CHECK(joined(chat.events(body, kTwoCalls))["reasoning_content"] == "");
+}
+
+TEST_CASE("reasoning_format none leaves reasoning in the content") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["reasoning_format"] = "none";
+  const auto message = chat.answer(body, "<think>Hm.</think>Yes.")["choices"][0]["message"];
+  CHECK((message["content"] == "<think>Hm.</think>Yes." && !message.contains("reasoning_content")));
+  body["reasoning_format"] = "x";
+  CHECK(chat.refusal(body) == "invalid_value reasoning_format");
+}
+
+TEST_CASE("answers that clients send back are rendered as the model wrote them") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  const auto message = chat.answer(body, kTwoCalls)["choices"][0]["message"];
+  const auto before = chat.prompt(body);
+  body["messages"].push_back(message);
+  for (const auto& call : message["tool_calls"])
+    body["messages"].push_back(
+        {{"role", "tool"}, {"tool_call_id", call["id"]}, {"name", "weather"}, {"content", "3 C"}});
+  CHECK(chat.prompt(body) == before + kTwoCalls +
+                                 "<|im_end|>\n<|im_start|>tool\n3 C<|im_end|>\n<|im_start|>tool\n3 C<|im_end|>\n"
+                                 "<|im_start|>assistant\n");
+  auto& sent = body["messages"][1];
+  sent["content"] = nullptr;
+  sent["reasoning"] = std::exchange(sent["reasoning_content"], nullptr);
+  const auto again = chat.prompt(body);
+  CHECK(again.find("None") == std::string::npos);
+  CHECK(again.find("<think>\nWhich city?\n</think>") != std::string::npos);
+  sent["content"] = {{{"type", "text"}, {"text", "I "}}, {{"type", "text"}, {"text", "look."}}};
+  CHECK(chat.prompt(body).find("</think>\n\nI look.\n<tool_call>") != std::string::npos);
+}
+
+TEST_CASE("bad tools, choices and histories are refused with one line") {
+  ScriptedChat chat;
+  const auto with = [](auto change) {
+    auto body = weather_body();
+    body["max_tokens"] = 1;
+    change(body);
+    return body;
+  };
+  CHECK(chat.refusal(with([](auto&) {})) == "ok");
+  CHECK(chat.refusal(with([](auto& b) { b["tools"].push_back(b["tools"][0]); })) == "invalid_value tools");
+  CHECK(chat.refusal(with([](auto& b) { b["tools"][0]["function"].erase("name"); })) == "invalid_value tools");
+  CHECK(chat.refusal(with([](auto& b) { b["tools"][0]["function"]["name"] = "a b"; })) == "invalid_value tools");
+  CHECK(chat.refusal(with([](auto& b) { b["tools"][0]["function"]["parameters"] = 5; })) == "invalid_value tools");
+  CHECK(chat.refusal(with([](auto& b) { b["tools"][0]["function"]["parameters"] = nullptr; })) == "ok");
+  CHECK(chat.refusal(with([](auto& b) { b["tools"][0]["function"]["strict"] = 1; })) == "invalid_value tools");
+  CHECK(chat.refusal(with([](auto& b) { b["tools"][0]["type"] = "web_search"; })) == "not_supported tools");
+  CHECK(chat.refusal(with([](auto& b) { b["tools"][0] = 5; })) == "invalid_value tools");
+  const auto choose = [&](Json choice) { return chat.refusal(with([&](auto& b) { b["tool_choice"] = choice; })); };
+  CHECK(choose("auto") == "ok");
+  CHECK(choose({{"type", "function"}, {"function", {{"name", "x"}}}}) == "invalid_value tool_choice");
+  CHECK(choose("any") == "invalid_value tool_choice");
+  CHECK(choose({{"type", "function"}}) == "invalid_value tool_choice");
+  CHECK(chat.refusal(with([](auto& b) { b.erase("tools"), b["tool_choice"] = "required"; })) ==
+        "invalid_value tool_choice");
+  const auto history = [&](Json message) {
+    return chat.refusal(with([&](auto& b) { b["messages"].push_back(message); }));
+  };
+  const auto called = [](Json arguments) {
+    return Json{{"role", "assistant"},
+                {"content", nullptr},
+                {"tool_calls", {{{"id", "a"}, {"function", {{"name", "weather"}, {"arguments", arguments}}}}}}};
+  };
+  CHECK(history(called("{}")) == "ok");
+  CHECK(history(called("")) == "ok");
+  CHECK(history(called(Json::object())) == "ok");
+  CHECK(history(called("{city")) == "invalid_value messages");
+  CHECK(history(called("[1]")) == "invalid_value messages");
+  CHECK(history({{"role", "assistant"}, {"tool_calls", {5}}}) == "invalid_value messages");
+  CHECK(history({{"role", "assistant"}, {"tool_calls", {{{"id", "a"}, {"function", Json::object()}}}}}) ==
+        "invalid_value messages");
+  CHECK(history({{"role", "tool"}, {"tool_call_id", "nix"}, {"content", "3"}}) == "invalid_value messages");
+  CHECK(history({{"role", "tool"}, {"tool_call_id", 5}, {"content", "3"}}) == "invalid_value messages");
+}
+
+TEST_CASE("a thinking budget ends reasoning after so many tokens, whoever opened it") {
+  const std::string thought = "1234567890 and so on";
+  for (const bool by_prompt : {false, true}) {
+    auto source = std::string(kChatTemplate);
+    const std::string header = "<|im_start|>assistant\n{% endif %}";
+    if (by_prompt) source.replace(source.find(header), header.size(), "<|im_start|>assistant\n<think>\n{% endif %}");
+    ScriptedChat chat(source);
+    auto body = weather_body();
+    body["max_tokens"] = 40;
+    const std::string said = (by_prompt ? "" : "<think>") + thought;
+    for (const auto& member : {Json{{"thinking_budget", 5}}, Json{{"reasoning", {{"max_tokens", 5}}}},
+                               Json{{"thinking", {{"type", "enabled"}, {"budget_tokens", 5}}}}}) {
+      auto limited = body;
+      limited.update(member);
+      const auto message = chat.answer(limited, said)["choices"][0]["message"];
+      INFO(message.dump());
+      CHECK(message["reasoning_content"] == "12345");
+      CHECK(message["content"] != "");
+    }
+    auto enough = body;
+    enough["thinking_budget"] = 30;
+    CHECK(chat.answer(enough, said + "</think>It is cold.")["choices"][0]["message"]["content"] == "It is cold.");
+    enough["thinking_budget"] = 0;
+    const auto none = chat.answer(enough, said)["choices"][0]["message"];
+    CHECK_FALSE(none.contains("reasoning_content"));
+    enough["thinking_budget"] = -2;
+    CHECK(chat.refusal(enough) == "invalid_value thinking_budget");
+  }
+}

@@ -1,0 +1,312 @@
+#include "text/answer/call_grammar.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "support/error.h"
+#include "text/answer/tool_types.h"
+#include "text/answer/white_space.h"
+
+namespace forge::text {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = CallPiece::Kind;
+using Pieces = std::vector<CallPiece>;
+
+CallPiece literal(std::string text) {
+  return {.kind = Kind::kLiteral, .text = std::move(text), .key = {}, .parts = {}};
+}
+
+/// Adds text with a layout's marks; literals that meet become one.
+void add_text(Pieces& pieces, std::string_view text, std::string_view name) {
+  const auto add = [&](std::string_view part) {
+    if (part.empty()) return;
+    if (!pieces.empty() && pieces.back().kind == Kind::kLiteral)
+      pieces.back().text += part;
+    else
+      pieces.push_back(literal(std::string(part)));
+  };
+  while (!text.empty()) {
+    const std::size_t at = std::min(text.find_first_of("\x01\x02\x03"), text.size());
+    add(text.substr(0, at));
+    if (at == text.size()) return;
+    if (text[at] == kNameMark)
+      add(name);
+    else
+      pieces.push_back({.kind = text[at] == kIdMark ? Kind::kId : Kind::kIndex, .text = {}, .key = {}, .parts = {}});
+    text.remove_prefix(at + 1);
+  }
+}
+
+void append(Pieces& to, Pieces from) {
+  for (auto& piece : from) {
+    if (piece.kind == Kind::kLiteral)
+      add_text(to, piece.text, {});
+    else
+      to.push_back(std::move(piece));
+  }
+}
+
+/// The tag before a value that is JSON, where the tag tells strings apart.
+std::string json_tag(std::string tag) {
+  constexpr std::string_view kIsString = "string=\"true\"";
+  if (const std::size_t at = tag.find(kIsString); at != std::string::npos)
+    tag.replace(at, kIsString.size(), "string=\"false\"");
+  return tag;
+}
+
+struct Tool {
+  std::string name;
+  Json schema;
+};
+
+std::vector<Tool> tools_of(std::string_view text, std::string_view only) {
+  const Json tools = Json::parse(text, nullptr, false);
+  if (!tools.is_array()) throw Error(ErrorCode::kUsage, "\"tools\" is not a list");
+  std::vector<Tool> out;
+  for (const auto& tool : tools) {
+    const Json& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
+    if (!function.is_object() || !function.contains("name") || !function["name"].is_string())
+      throw Error(ErrorCode::kUsage, "a tool has no name");
+    const auto name = function["name"].get<std::string>();
+    if (!only.empty() && name != only) continue;
+    Json schema = function.value("parameters", Json());
+    if (!schema.is_object()) schema = {{"type", "object"}, {"additionalProperties", false}};
+    out.push_back({.name = name, .schema = std::move(schema)});
+  }
+  return out;
+}
+
+/// A parameter's schema, with what it may refer to.
+Json property_schema(const Json& schema, const Json& property) {
+  Json out = property.is_object() ? property : Json::object();
+  for (const char* const defs : {"$defs", "definitions"})
+    if (schema.contains(defs) && !out.contains(defs)) out[defs] = schema[defs];
+  return out;
+}
+
+class CallWriter {
+ public:
+  CallWriter(const CallLayout& layout, const Tool& tool, const ToolTypes& types)
+      : layout_(layout), tool_(tool), types_(types) {}
+
+  /// NAME name_end ARGUMENTS close, after `begin`.
+  Pieces call(const std::string& begin) const {
+    Pieces out;
+    add_text(out, begin + kNameMark + layout_.name_end, tool_.name);
+    if (layout_.arguments == CallLayout::Arguments::kJson)
+      out.push_back({.kind = Kind::kSchema, .text = tool_.schema.dump(), .key = {}, .parts = {}});
+    else
+      add_parameters(out);
+    add_text(out, layout_.close, tool_.name);
+    return out;
+  }
+
+ private:
+  void add_parameters(Pieces& out) const {
+    const Json properties = tool_.schema.value("properties", Json::object());
+    const Json required = tool_.schema.value("required", Json::array());
+    std::vector<Pieces> needed, others;
+    if (properties.is_object())
+      for (const auto& [key, property] : properties.items())
+        (std::ranges::find(required, Json(key)) != required.end() ? needed : others)
+            .push_back(parameter(key, property));
+    const std::string& between = layout_.key_between;
+    for (std::size_t i = 0; i < needed.size(); ++i) {
+      if (i > 0) add_text(out, between, {});
+      append(out, std::move(needed[i]));
+    }
+    if (others.empty()) return;
+    if (!needed.empty() || between.empty()) return append(out, optional_from(others, 0));
+    // The first of optional ones has nothing before it.
+    CallPiece choice{.kind = Kind::kChoice, .text = {}, .key = {}, .parts = {{}}};
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      choice.parts.push_back(others[i]);
+      append(choice.parts.back(), optional_from(others, i + 1));
+    }
+    out.push_back(std::move(choice));
+  }
+
+  Pieces optional_from(const std::vector<Pieces>& parameters, std::size_t first) const {
+    Pieces out;
+    for (std::size_t i = first; i < parameters.size(); ++i) {
+      Pieces part;
+      add_text(part, layout_.key_between, {});
+      append(part, parameters[i]);
+      out.push_back({.kind = Kind::kOptional, .text = {}, .key = {}, .parts = {std::move(part)}});
+    }
+    return out;
+  }
+
+  Pieces parameter(const std::string& key, const Json& property) const {
+    Pieces out;
+    const ValueTypes types = types_.types(tool_.name, key);
+    const bool tagged = layout_.arguments == CallLayout::Arguments::kTagged;
+    const bool text =
+        tagged ? types == 0 || (types & kStringType) != 0 : !layout_.quote.empty() && types == kStringType;
+    add_text(out, layout_.key_begin + key + (text ? layout_.value_begin : json_tag(layout_.value_begin)), {});
+    if (!text) {
+      out.push_back(
+          {.kind = Kind::kSchema, .text = property_schema(tool_.schema, property).dump(), .key = key, .parts = {}});
+    } else {
+      const std::string end(tagged ? trimmed(layout_.value_end) : std::string_view(layout_.quote));
+      if (!tagged) add_text(out, layout_.quote, {});
+      out.push_back(text_value(key, property, end));
+      if (!tagged) add_text(out, layout_.quote, {});
+    }
+    add_text(out, layout_.value_end, {});
+    return out;
+  }
+
+  static CallPiece text_value(const std::string& key, const Json& property, const std::string& end) {
+    const Json values = property.is_object() ? property.value("enum", Json()) : Json();
+    if (!values.is_array() || values.empty()) return {.kind = Kind::kText, .text = end, .key = key, .parts = {}};
+    CallPiece choice{.kind = Kind::kChoice, .text = {}, .key = key, .parts = {}};
+    for (const auto& value : values)
+      choice.parts.push_back({literal(value.is_string() ? value.get<std::string>() : value.dump())});
+    return choice;
+  }
+
+  const CallLayout& layout_;
+  const Tool& tool_;
+  const ToolTypes& types_;
+};
+
+Json json_of_pieces(std::span<const CallPiece> pieces) {
+  Json out = Json::array();
+  for (const auto& piece : pieces) {
+    switch (piece.kind) {
+      case Kind::kLiteral:
+        out.push_back(piece.text);
+        break;
+      case Kind::kSchema:
+        out.push_back({{"schema", piece.text}});
+        break;
+      case Kind::kText:
+        out.push_back({{"until", piece.text}});
+        break;
+      case Kind::kId:
+        out.push_back({{"id", 9}});
+        break;
+      case Kind::kIndex:
+        out.push_back({{"index", true}});
+        break;
+      case Kind::kOptional:
+        out.push_back({{"optional", json_of_pieces(piece.parts[0])}});
+        break;
+      case Kind::kRepeat:
+        out.push_back({{"repeat", json_of_pieces(piece.parts[0])}});
+        break;
+      case Kind::kChoice: {
+        Json parts = Json::array();
+        for (const auto& part : piece.parts) parts.push_back(json_of_pieces(part));
+        out.push_back({{"choice", std::move(parts)}});
+        break;
+      }
+    }
+  }
+  return out;
+}
+
+/// JSON as Python's json.dumps writes it, which templates print and models have learnt.
+std::string spaced(const Json& json) {
+  if (json.is_structured() && !json.empty()) {
+    std::string out;
+    for (const auto& [key, value] : json.items()) {
+      out += out.empty() ? "" : ", ";
+      if (json.is_object()) out += Json(key).dump() + ": ";
+      out += spaced(value);
+    }
+    return json.is_object() ? "{" + out + "}" : "[" + out + "]";
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string arguments_text(const CallLayout& layout, const Json& arguments) {
+  if (layout.arguments == CallLayout::Arguments::kJson) return spaced(arguments);
+  std::string out;
+  for (const auto& [key, value] : arguments.items()) {
+    const bool tagged = layout.arguments == CallLayout::Arguments::kTagged;
+    const bool text = value.is_string() && (tagged || !layout.quote.empty());
+    if (!out.empty()) out += layout.key_between;
+    out += layout.key_begin + key + (text ? layout.value_begin : json_tag(layout.value_begin));
+    if (text && !tagged) out += layout.quote;
+    out += text ? value.get<std::string>() : spaced(value);
+    if (text && !tagged) out += layout.quote;
+    out += layout.value_end;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<CallPiece> call_grammar(const CallLayout& layout, std::string_view tools, std::string_view only,
+                                    bool several) {
+  const std::vector<Tool> list = tools_of(tools, only);
+  if (layout.arguments == CallLayout::Arguments::kUnknown || list.empty()) return {};
+  const ToolTypes types = ToolTypes::parse(tools);
+  const auto any = [&](const std::string& begin) {
+    CallPiece choice{.kind = Kind::kChoice, .text = {}, .key = {}, .parts = {}};
+    for (const auto& tool : list) choice.parts.push_back(CallWriter(layout, tool, types).call(begin));
+    return choice.parts.size() == 1 ? std::move(choice.parts[0]) : Pieces{std::move(choice)};
+  };
+  Pieces out = any(layout.open);
+  if (several && layout.several)
+    out.push_back({.kind = Kind::kRepeat, .text = {}, .key = {}, .parts = {any(layout.between)}});
+  add_text(out, layout.end, {});
+  return out;
+}
+
+void trim_literals(std::vector<CallPiece>& pieces, std::string_view prompt, std::span<const std::string> turn_ends) {
+  if (pieces.empty()) return;
+  auto& last = pieces.back();
+  for (const auto& end : turn_ends)
+    if (!end.empty() && last.kind == Kind::kLiteral) last.text.resize(std::min(last.text.find(end), last.text.size()));
+  const auto trim_begin = [&](Pieces& part) {
+    if (part.empty() || part[0].kind != Kind::kLiteral) return;
+    auto& text = part[0].text;
+    for (std::size_t size = std::min(text.size(), prompt.size()); size > 0; --size)
+      if (prompt.ends_with(text.substr(0, size))) {
+        text.erase(0, size);
+        return;
+      }
+  };
+  if (pieces[0].kind == Kind::kChoice)
+    for (auto& part : pieces[0].parts) trim_begin(part);
+  else
+    trim_begin(pieces);
+  std::erase_if(pieces, [](const CallPiece& piece) { return piece.kind == Kind::kLiteral && piece.text.empty(); });
+}
+
+std::string pieces_json(std::span<const CallPiece> pieces) {
+  return json_of_pieces(pieces).dump();
+}
+
+std::string spaced_json(std::string_view json) {
+  return spaced(Json::parse(json));
+}
+
+std::string calls_text(const CallLayout& layout, std::span<const WrittenCall> calls) {
+  if (layout.arguments == CallLayout::Arguments::kUnknown || calls.empty()) return {};
+  std::string out;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    Pieces pieces;
+    if (i > 0 && !layout.several) add_text(pieces, layout.end + "\n", calls[i - 1].name);
+    add_text(pieces, (i == 0 || !layout.several ? layout.open : layout.between) + kNameMark + layout.name_end,
+             calls[i].name);
+    pieces.push_back({.kind = Kind::kSchema,
+                      .text = arguments_text(layout, Json::parse(calls[i].arguments, nullptr, false)),
+                      .key = {},
+                      .parts = {}});
+    add_text(pieces, layout.close, calls[i].name);
+    for (const auto& piece : pieces)
+      out += piece.kind == Kind::kId      ? std::string("000000000")
+             : piece.kind == Kind::kIndex ? std::to_string(i)
+                                          : piece.text;
+  }
+  return out + layout.end;
+}
+
+}  // namespace forge::text

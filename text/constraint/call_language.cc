@@ -1,0 +1,72 @@
+#include "text/constraint/call_language.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/error.h"
+#include "text/constraint/code_ranges.h"
+
+namespace forge::text::constraint {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kPieceDepthMax = 64;
+constexpr std::uint32_t kIdLength = 9;
+
+class CallLanguage {
+ public:
+  CallLanguage(RegularPool& pool, const std::function<Expr(std::string_view)>& schema) : pool_(pool), schema_(schema) {}
+
+  Expr sequence(const json& pieces, int depth) {
+    if (!pieces.is_array() || depth > kPieceDepthMax) refuse();
+    Expr out = RegularPool::kEpsilon;
+    // From the end: a concatenation is a list whose rest is shared.
+    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) out = pool_.concat(one(*piece, depth), out);
+    return out;
+  }
+
+ private:
+  [[noreturn]] static void refuse() { throw Error(ErrorCode::kUsage, "the pieces of a call have another form"); }
+
+  Expr one(const json& piece, int depth) {
+    if (piece.is_string()) return pool_.literal(piece.get_ref<const std::string&>());
+    if (!piece.is_object() || piece.size() != 1) refuse();
+    const auto item = piece.begin();
+    const std::string& kind = item.key();
+    const json& value = item.value();
+    if (kind == "choice" && value.is_array()) {
+      std::vector<Expr> parts;
+      for (const auto& part : value) parts.push_back(sequence(part, depth + 1));
+      return pool_.or_(parts);
+    }
+    if (kind == "optional") return pool_.or_({RegularPool::kEpsilon, sequence(value, depth + 1)});
+    if (kind == "repeat") return pool_.star(sequence(value, depth + 1));
+    if (kind == "schema" && value.is_string()) return schema_(value.get_ref<const std::string&>());
+    if (kind == "until" && value.is_string()) return without(value.get_ref<const std::string&>());
+    if (kind == "id") return pool_.repeat(utf8_of(pool_, {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}}), kIdLength, kIdLength);
+    if (kind == "index") return pool_.repeat(utf8_of(pool_, {{'0', '9'}}), 1, 4);
+    refuse();
+  }
+
+  /// Any text that does not have `part` in it.
+  Expr without(std::string_view part) {
+    const Expr any = pool_.star(any_character(pool_));
+    if (part.empty()) return any;
+    const Expr has = pool_.concat(RegularPool::kAll, pool_.concat(pool_.literal(part), RegularPool::kAll));
+    return pool_.and_({any, pool_.not_(has)});
+  }
+
+  RegularPool& pool_;
+  const std::function<Expr(std::string_view)>& schema_;
+};
+
+}  // namespace
+
+Expr call_language(RegularPool& pool, std::string_view pieces, const std::function<Expr(std::string_view)>& schema) {
+  const json list = json::parse(pieces, nullptr, false);
+  return CallLanguage(pool, schema).sequence(list, 0);
+}
+
+}  // namespace forge::text::constraint
