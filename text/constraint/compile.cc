@@ -5,7 +5,7 @@
 #include "support/error.h"
 #include "text/constraint/gbnf.h"
 #include "text/constraint/regex_syntax.h"
-#include "text/constraint/schema.h"
+#include "text/constraint/schema/schema.h"
 
 namespace forge::text::constraint {
 

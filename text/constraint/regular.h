@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +61,13 @@ class RegularPool {
   /// From `min` to `max` words of `arg`, one after another. Precondition: min <= max.
   [[nodiscard]] Expr repeat(Expr arg, std::uint32_t min, std::uint32_t max);
   [[nodiscard]] Expr star(Expr arg) { return repeat(arg, 0, kUnbounded); }
+  /// Every byte of the words replaced by the words of `images` for it. Exact if no image is the beginning of another.
+  [[nodiscard]] Expr substitute(Expr expr, const std::array<Expr, 256>& images);
+  /// The same language without intersections and complements, as calls, one for each state. Comes back as it is if it
+  /// is plain, or if there are more than `states_max`.
+  [[nodiscard]] Expr flattened(Expr expr, std::size_t states_max);
+  /// All words, ascending, if they are at most `words_max` and have at most `bytes_max` bytes together.
+  [[nodiscard]] std::optional<std::vector<std::string>> words(Expr expr, std::size_t words_max, std::size_t bytes_max);
   /// The words of `arg` but the empty one.
   [[nodiscard]] Expr without_epsilon(Expr arg);
 
@@ -150,6 +158,7 @@ class RegularPool {
   Expr derivative_of_capture(Expr expr, std::uint8_t byte);
   Expr body(Expr call);
   bool explore_empty(Expr expr);
+  Expr substitute(Expr expr, const std::array<Expr, 256>& images, std::unordered_map<Expr, Expr>& known);
   bool known_inhabited(Expr expr) const;
   void check_limit() const;
 
