@@ -46,10 +46,21 @@ Expr RegularPool::substitute(Expr expr, const std::array<Expr, 256>& images, std
       return result;
     }
     case Op::kOr:
-    case Op::kAnd:
       for (std::uint32_t i = 0; i < node.b; ++i) parts.push_back(substitute(args_[node.a + i], images, known));
-      result = node.op == Op::kOr ? or_(parts) : and_(parts);
+      result = or_(parts);
       break;
+    case Op::kAnd: {
+      // Images of words only are left over if some argument is no complement.
+      bool bounded = false;
+      for (std::uint32_t i = 0; i < node.b; ++i) bounded |= nodes_[args_[node.a + i]].op != Op::kNot;
+      for (std::uint32_t i = 0; i < node.b; ++i) {
+        const auto arg = args_[node.a + i];
+        const bool without = bounded && nodes_[arg].op == Op::kNot;
+        parts.push_back(without ? not_(substitute(nodes_[arg].a, images, known)) : substitute(arg, images, known));
+      }
+      result = and_(parts);
+      break;
+    }
     case Op::kNot:
       result = and_({substitute(kAll, images, known), not_(substitute(node.a, images, known))});
       break;

@@ -51,7 +51,8 @@ Expr JsonLanguage::quoted(Expr decoded) {
 
 Expr JsonLanguage::quoted_once(Expr decoded) {
   if (const auto known = known_.find(decoded); known != known_.end()) return known->second;
-  const auto content = pool_.flattened(pool_.substitute(decoded, escapes_), kFlatStates);
+  auto content = pool_.substitute(decoded, escapes_);
+  if (!pool_.is_open(content, kUnbounded)) content = pool_.flattened(content, kFlatStates);
   const auto result = pool_.concat(pool_.literal("\""), pool_.concat(content, pool_.literal("\"")));
   return known_[decoded] = result;
 }
