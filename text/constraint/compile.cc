@@ -1,6 +1,7 @@
 #include "text/constraint/compile.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "support/error.h"
 #include "text/constraint/gbnf.h"
@@ -75,12 +76,42 @@ const CompiledConstraint::Mask& CompiledConstraint::band_mask(std::size_t band, 
   return masks_.emplace(key, std::move(mask)).first->second;
 }
 
-void CompiledConstraint::add_mask(Expr state, std::span<std::uint32_t> mask) {
-  if (state == RegularPool::kEmpty) return;
+void CompiledConstraint::add_bands(Expr state, std::span<std::uint32_t> mask) {
   for (std::size_t band = 0; band < TokenTrie::kBands; ++band) {
     if (trie_->longest(band) == 0) continue;
     const auto& part = band_mask(band, pool_->within_horizon(state, trie_->longest(band)));
     for (std::size_t i = 0; i < mask.size(); ++i) mask[i] |= part[i];
+  }
+}
+
+/// Each captured text is a state of its own, so masks are computed without it: exactly for the tokens that do not pass
+/// the end of the capture, and for the few others by trying those that might.
+void CompiledConstraint::add_captured(Expr state, std::span<std::uint32_t> mask) {
+  Mask possible(mask.size());
+  add_bands(pool_->without_captures(state, true), possible);
+  add_bands(pool_->without_captures(state, false), mask);
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    for (auto open = possible[i] & ~mask[i]; open != 0; open &= open - 1) {
+      const auto bit = static_cast<std::size_t>(std::countr_zero(open));
+      if (after(state, trie_->bytes(static_cast<std::int32_t>(i * 32 + bit))) != RegularPool::kEmpty)
+        mask[i] |= 1U << bit;
+    }
+}
+
+Expr CompiledConstraint::after(Expr state, std::string_view bytes) {
+  for (const char byte : bytes) {
+    if (state == RegularPool::kEmpty) break;
+    state = dfa_->step(state, static_cast<std::uint8_t>(byte));
+  }
+  return state;
+}
+
+void CompiledConstraint::add_mask(Expr state, std::span<std::uint32_t> mask) {
+  if (state == RegularPool::kEmpty) return;
+  if (pool_->captures(state)) {
+    add_captured(state, mask);
+  } else {
+    add_bands(state, mask);
   }
   trie_->add_same(mask);
   if (!pool_->nullable(state)) return;

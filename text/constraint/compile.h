@@ -7,6 +7,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -47,6 +48,9 @@ class CompiledConstraint {
 
   void build();
   void add_mask(Expr state, std::span<std::uint32_t> mask);
+  void add_bands(Expr state, std::span<std::uint32_t> mask);
+  void add_captured(Expr state, std::span<std::uint32_t> mask);
+  [[nodiscard]] Expr after(Expr state, std::string_view bytes);
   const Mask& band_mask(std::size_t band, Expr state);
   void walk(std::span<const TrieNode> nodes, Expr state, Mask& mask);
 

@@ -39,11 +39,8 @@ void Constraint::catch_up() {
 
 /// The state after a token, kEmpty if it is not allowed or ends the text.
 Expr Constraint::after(Expr state, std::int32_t token) {
-  for (const char byte : compiled_->trie().bytes(token)) {
-    if (state == RegularPool::kEmpty) break;
-    state = compiled_->dfa_->step(state, static_cast<std::uint8_t>(byte));
-  }
-  return compiled_->trie().is_end(token) ? RegularPool::kEmpty : state;
+  return compiled_->trie().is_end(token) ? RegularPool::kEmpty
+                                         : compiled_->after(state, compiled_->trie().bytes(token));
 }
 
 std::span<const std::uint32_t> Constraint::mask() {

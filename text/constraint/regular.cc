@@ -118,6 +118,7 @@ Expr RegularPool::intern(Op op, std::span<const Expr> args) {
       node.nullable &= part.nullable;
     }
     node.counted |= part.counted;
+    node.captures |= part.captures;
   }
   node.first = set_number(first);
   const auto before = nodes_.size();
@@ -163,6 +164,7 @@ Expr RegularPool::concat_pair(Expr head, Expr tail) {
   node.plain = h.plain && t.plain;
   node.counted = h.counted || t.counted;
   node.finite = h.finite && t.finite;
+  node.captures = h.captures || (h.nullable && t.captures);
   node.min = std::min(h.min + t.min, kMinMax);
   auto first = sets_[h.first];
   if (h.nullable) first |= sets_[t.first];

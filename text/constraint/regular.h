@@ -68,6 +68,11 @@ class RegularPool {
   [[nodiscard]] Expr flattened(Expr expr, std::size_t states_max);
   /// All words, ascending, if they are at most `words_max` and have at most `bytes_max` bytes together.
   [[nodiscard]] std::optional<std::vector<std::string>> words(Expr expr, std::size_t words_max, std::size_t bytes_max);
+  /// True if a word may begin within a capture; such states differ by what was captured.
+  [[nodiscard]] bool captures(Expr expr) const { return nodes_[expr].captures; }
+  /// `expr` without what was captured: each capture at its beginning ends with a byte that is in no text, or, if
+  /// `loose`, goes on as `finish` has it for the empty word.
+  [[nodiscard]] Expr without_captures(Expr expr, bool loose);
   /// The words of `arg` but the empty one.
   [[nodiscard]] Expr without_epsilon(Expr arg);
 
@@ -133,6 +138,7 @@ class RegularPool {
     bool nullable = false, plain = true;
     bool counted = false;  // holds a repeat with a bound other than 0 and 1
     bool finite = true;    // the words have a longest one
+    bool captures = false;
   };
   enum class Verdict : std::uint8_t { kUnknown, kEmpty, kInhabited };
   struct NodeHash {
@@ -173,7 +179,7 @@ class RegularPool {
   std::vector<std::string> words_;  // captured so far
   std::unordered_map<std::string, std::uint32_t> word_numbers_;
   std::function<Expr(Expr)> expand_;
-  std::function<Expr(std::uint32_t, const std::string&)> finish_;
+  std::function<Expr(std::uint32_t, const std::string&)> finish_;  // the empty word: any
   std::unordered_map<Expr, bool> open_;
   std::unordered_map<std::uint64_t, Expr> horizons_;     // (bytes, expr) -> within_horizon
   std::unordered_map<std::uint64_t, Expr> derivatives_;  // (expr, byte) -> derivative

@@ -44,7 +44,22 @@ Expr RegularPool::capture(Expr inner, std::uint32_t number) {
   node.plain = part.plain;
   node.counted = part.counted;
   node.finite = false;
+  node.captures = true;
   return intern(node);
+}
+
+Expr RegularPool::without_captures(Expr expr, bool loose) {
+  const auto node = nodes_[expr];
+  if (!node.captures) return expr;
+  if (node.op == Op::kCapture) {
+    ByteSet none;
+    none.add(0xFF);
+    return concat(node.a, loose ? finish_(node.c, {}) : bytes(none));
+  }
+  if (node.op == Op::kConcat) return concat(without_captures(node.a, loose), without_captures(node.b, loose));
+  std::vector<Expr> parts;
+  for (std::uint32_t i = 0; i < node.b; ++i) parts.push_back(without_captures(args_[node.a + i], loose));
+  return or_(parts);
 }
 
 Expr RegularPool::derivative_of_capture(Expr expr, std::uint8_t byte) {

@@ -93,8 +93,6 @@ Expr SchemaMachine::plain_items(const ArrayForm& form) {
   const auto min = std::max(form.min, 1U);
   const auto others = form.max > size ? value(form.others) : RegularPool::kEmpty;
   const auto next = [&](Expr item) { return pool_.concat(json_.comma(), item); };
-  const auto spaced = [&](Expr item) { return pool_.concat(json_.space(), item); };
-  (void)spaced;
   if (size == 0) return pool_.concat(others, pool_.repeat(next(others), less(min, 1), less(form.max, 1)));
   auto tail = others == RegularPool::kEmpty ? RegularPool::kEpsilon
                                             : pool_.repeat(next(others), less(form.min, size), less(form.max, size));
@@ -142,7 +140,7 @@ Expr SchemaMachine::item_options(const ArrayState& state) {
   if (form.unique)
     return unique_item(state, set, [this, after](const std::string& text) {
       auto next = after;
-      next.used.push_back(text);
+      if (!text.empty()) next.used.push_back(text);
       std::ranges::sort(next.used);
       return items(next);
     });

@@ -63,7 +63,8 @@ std::string uri(std::string_view more, bool scheme) {
 std::string email(std::string_view more) {
   const auto atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" + std::string(more) + "-]+";
   const auto quoted = "\"([^\\x00-\\x1f\"\\\\\\x7f-\\u{10ffff}]|\\\\[\\x20-\\x7e])*\"";
-  return "(" + atom + "(\\." + atom + ")*|" + quoted + ")@(" + hostname() + "|\\[" + std::string(kIpv4) + "\\]|\\[IPv6:" + ipv6() + "\\])";
+  return "(" + atom + "(\\." + atom + ")*|" + quoted + ")@(" + hostname() + "|\\[" + std::string(kIpv4) +
+         "\\]|\\[IPv6:" + ipv6() + "\\])";
 }
 
 constexpr std::string_view kBeyondAscii = "\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FFEF}\\u{10000}-\\u{1FFFD}";

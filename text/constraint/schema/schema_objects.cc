@@ -129,7 +129,7 @@ Expr SchemaMachine::members_body(const ObjectState& state) {
     if (pool_.is_empty(names)) continue;
     finish_.emplace_back([this, after, value = others.value, wanted = others.wanted & state.wanted](const auto& name) {
       auto named = after;
-      named.used.push_back(name);
+      if (!name.empty()) named.used.push_back(name);
       std::ranges::sort(named.used);
       return pool_.concat(json_.colon(), after_key(named, value, wanted));
     });
