@@ -38,9 +38,7 @@ std::shared_ptr<const TokenTrie> trie() {
 }
 
 Constraint constraint_of(std::string_view pattern) {
-  auto pool = std::make_unique<RegularPool>();
-  const auto expr = parse_regex(*pool, pattern);
-  return {trie(), std::move(pool), expr};
+  return Constraint(compile({ConstraintSyntax::kRegex, std::string(pattern)}, trie()));
 }
 
 bool has(std::span<const std::uint32_t> mask, std::size_t token) {

@@ -1,25 +1,73 @@
 #pragma once
-// Constraints from their sources: regular expressions so far.
+// Constraints given as text, compiled for one vocabulary: a regular expression, a GBNF grammar, or a JSON schema.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
+#include "text/constraint/regular_dfa.h"
 #include "text/constraint/token_trie.h"
 
 namespace forge::text::constraint {
 
-enum class ConstraintSyntax : std::uint8_t { kRegex, kGbnf, kJsonSchema };
+enum class ConstraintSyntax : std::uint8_t {
+  kRegex,
+  kGbnf,
+  kJsonSchema,
+  kCalls,  ///< pieces of tool calls (call_language.h)
+};
 
 struct ConstraintSource {
   ConstraintSyntax syntax = ConstraintSyntax::kRegex;
   std::string text;
 };
 
-/// What a source compiles to, for one vocabulary. Shared by all sequences with the same source; thread-safe.
-class CompiledConstraint;
+/// A language that a front end made in a pool.
+struct Language {
+  Expr start = RegularPool::kEmpty;
+  std::shared_ptr<void> owner;  ///< of what the pool's calls need
+};
 
-/// Errors: kUsage, in one line that names the place; kMemory.
+/// What a source compiles to, for one vocabulary. Shared by all sequences with the same source, because the automaton
+/// and the masks are kept in it. Thread-safe: Constraint locks it.
+class CompiledConstraint {
+ public:
+  using Mask = std::vector<std::uint32_t>;
+
+  CompiledConstraint(ConstraintSource source, std::shared_ptr<const TokenTrie> trie);
+
+  [[nodiscard]] const ConstraintSource& source() const { return source_; }
+  [[nodiscard]] const TokenTrie& trie() const { return *trie_; }
+  [[nodiscard]] std::size_t memory_bytes();
+
+ private:
+  friend class Constraint;
+  static constexpr std::size_t kCachedBytesMax = std::size_t{32} << 20;  // of all masks kept
+  static constexpr std::size_t kPoolBytesMax = std::size_t{32} << 20;    // then the pool is made again
+
+  void build();
+  void add_mask(Expr state, std::span<std::uint32_t> mask);
+  const Mask& band_mask(std::size_t band, Expr state);
+  void walk(std::span<const TrieNode> nodes, Expr state, Mask& mask);
+
+  ConstraintSource source_;
+  std::shared_ptr<const TokenTrie> trie_;
+  std::mutex mutex_;
+  std::uint64_t generation_ = 0;  // counts build(): expressions of an earlier one are no longer valid
+  std::unique_ptr<RegularPool> pool_;
+  std::unique_ptr<RegularDfa> dfa_;
+  Language language_;
+  std::vector<Expr> path_;                         // of the walk: the state before each depth
+  std::unordered_map<std::uint64_t, Mask> masks_;  // by band and the state within the band's horizon
+};
+
+/// Errors: kUsage, one line that names the keyword and its path (schema) or the place (regex, GBNF), also if no text is
+/// allowed; kMemory if the automaton takes too much.
 [[nodiscard]] std::shared_ptr<CompiledConstraint> compile(const ConstraintSource& source,
                                                           std::shared_ptr<const TokenTrie> trie);
 

@@ -58,14 +58,15 @@ RegularPool::RegularPool(std::size_t bytes_max) : known_(64, NodeHash{this}, Nod
   intern({.op = Op::kEpsilon, .nullable = true});
   const auto any = set_number(ByteSet::all());
   const auto byte = static_cast<Expr>(3);
-  intern({.a = byte, .b = 0, .c = kUnbounded, .first = any, .op = Op::kRepeat, .nullable = true});
-  intern({.a = any, .first = any, .op = Op::kBytes});
+  intern({.a = byte, .b = 0, .c = kUnbounded, .first = any, .op = Op::kRepeat, .nullable = true, .finite = false});
+  intern({.a = any, .first = any, .min = 1, .op = Op::kBytes});
 }
 
 std::size_t RegularPool::memory_bytes() const {
   constexpr std::size_t kHashEntry = 32;  // a node of unordered_set and its bucket
   return nodes_.size() * (sizeof(Node) + kHashEntry) + args_.size() * sizeof(Expr) +
-         sets_.size() * 3 * sizeof(ByteSet) + verdicts_.size() + horizons_.size() * 2 * kHashEntry;
+         sets_.size() * 3 * sizeof(ByteSet) + verdicts_.size() + (horizons_.size() + open_.size()) * 2 * kHashEntry +
+         words_.size() * 5 * kHashEntry;
 }
 
 void RegularPool::check_limit() const {
@@ -100,15 +101,20 @@ Expr RegularPool::intern(Op op, std::span<const Expr> args) {
   args_.insert(args_.end(), args.begin(), args.end());
   ByteSet first = op == Op::kOr ? ByteSet{} : ByteSet::all();
   node.nullable = op == Op::kAnd;
-  node.plain = op == Op::kOr;
+  node.plain = node.finite = op == Op::kOr;
+  node.min = op == Op::kOr ? kMinMax : 0;
   for (const auto arg : args) {
     const auto& part = nodes_[arg];
     if (op == Op::kOr) {
       first |= sets_[part.first];
       node.nullable |= part.nullable;
       node.plain &= part.plain;
+      node.finite &= part.finite;
+      node.min = std::min(node.min, part.min);
     } else {
       first &= sets_[part.first];
+      node.finite |= part.finite;
+      node.min = std::max(node.min, part.min);
       node.nullable &= part.nullable;
     }
     node.counted |= part.counted;
@@ -123,7 +129,7 @@ Expr RegularPool::intern(Op op, std::span<const Expr> args) {
 Expr RegularPool::bytes(const ByteSet& set) {
   if (set.empty()) return kEmpty;
   const auto number = set_number(set);
-  return intern({.a = number, .first = number, .op = Op::kBytes});
+  return intern({.a = number, .first = number, .min = 1, .op = Op::kBytes});
 }
 
 Expr RegularPool::literal(std::string_view text) {
@@ -156,6 +162,8 @@ Expr RegularPool::concat_pair(Expr head, Expr tail) {
   node.nullable = h.nullable && t.nullable;
   node.plain = h.plain && t.plain;
   node.counted = h.counted || t.counted;
+  node.finite = h.finite && t.finite;
+  node.min = std::min(h.min + t.min, kMinMax);
   auto first = sets_[h.first];
   if (h.nullable) first |= sets_[t.first];
   node.first = set_number(first);
@@ -194,6 +202,8 @@ Expr RegularPool::repeat(Expr arg, std::uint32_t min, std::uint32_t max) {
   node.nullable = min == 0;
   node.plain = part.plain;
   node.counted = part.counted || min > 1 || (max != kUnbounded && max > 1);
+  node.finite = part.finite && max != kUnbounded;
+  node.min = static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{part.min} * min, kMinMax));
   return intern(node);
 }
 
@@ -203,6 +213,8 @@ Expr RegularPool::not_(Expr arg) {
   const auto& part = nodes_[arg];
   if (part.op == Op::kNot) return part.a;
   Node node{.a = arg, .op = Op::kNot, .nullable = !part.nullable, .plain = false, .counted = part.counted};
+  node.finite = false;
+  node.min = node.nullable ? 0 : 1;
   node.first = set_number(ByteSet::all());
   return intern(node);
 }

@@ -7,12 +7,19 @@
 // derivatives re-examined", JFP 2009). Constructors bring expressions into a normal form (associative, commutative,
 // idempotent), which keeps the number of different derivatives finite. A counted repeat is one node whose derivative
 // decrements it, so {1,20000} costs no more than a star.
+//
+// Beyond regular languages, a call stands for an expression that is defined later and may hold the call itself. A state
+// then is a concatenation: what is left of the innermost rule, then what is left of the rules around it. So recursive
+// grammars need no stack of their own, and equal stacks are one node.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -32,11 +39,12 @@ inline constexpr std::uint32_t kUnbounded = UINT32_MAX;
 /// holds more than its limit.
 class RegularPool {
  public:
-  enum class Op : std::uint8_t { kEmpty, kEpsilon, kBytes, kConcat, kOr, kAnd, kNot, kRepeat };
+  enum class Op : std::uint8_t { kEmpty, kEpsilon, kBytes, kConcat, kOr, kAnd, kNot, kRepeat, kCall, kCapture };
   static constexpr Expr kEmpty = 0;    ///< the language without words
   static constexpr Expr kEpsilon = 1;  ///< the language of the empty word
   static constexpr Expr kAll = 2;      ///< every byte sequence
   static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
+  static constexpr std::uint32_t kMinMax = 1U << 20;  ///< above it, lengths are not told apart
 
   explicit RegularPool(std::size_t bytes_max = kBytesMax);
   RegularPool(const RegularPool&) = delete;
@@ -53,11 +61,44 @@ class RegularPool {
   /// From `min` to `max` words of `arg`, one after another. Precondition: min <= max.
   [[nodiscard]] Expr repeat(Expr arg, std::uint32_t min, std::uint32_t max);
   [[nodiscard]] Expr star(Expr arg) { return repeat(arg, 0, kUnbounded); }
+  /// Every byte of the words replaced by the words of `images` for it. Exact if no image is the beginning of another.
+  [[nodiscard]] Expr substitute(Expr expr, const std::array<Expr, 256>& images);
+  /// The same language without intersections and complements, as calls, one for each state. Comes back as it is if it
+  /// is plain, or if there are more than `states_max`.
+  [[nodiscard]] Expr flattened(Expr expr, std::size_t states_max);
+  /// All words, ascending, if they are at most `words_max` and have at most `bytes_max` bytes together.
+  [[nodiscard]] std::optional<std::vector<std::string>> words(Expr expr, std::size_t words_max, std::size_t bytes_max);
   /// The words of `arg` but the empty one.
   [[nodiscard]] Expr without_epsilon(Expr arg);
 
+  /// What is known of a call before its expression is asked for.
+  struct CallFacts {
+    ByteSet first;          ///< the bytes that its words may begin with, or more
+    std::uint32_t min = 1;  ///< bytes of every word; 0 exactly if the empty word is one
+  };
+  /// A new expression to be defined later. Its language must not be empty, and its expression must not begin with the
+  /// call itself (left recursion). Complements and intersections may hold calls of finite automata only.
+  [[nodiscard]] Expr call(const CallFacts& facts);
+  void define(Expr call, Expr body);
+  /// Gives the expressions of calls that are not defined when they are first needed.
+  void define_by(std::function<Expr(Expr call)> expand) { scopes_[scope_].expand = std::move(expand); }
+  /// The words w of `inner`, each followed by a word of the language that `finish` gives for `number` and w (see
+  /// finish_by). Precondition: `inner` does not hold the empty word.
+  [[nodiscard]] Expr capture(Expr inner, std::uint32_t number);
+  void finish_by(std::function<Expr(std::uint32_t number, const std::string& word)> finish) {
+    scopes_[scope_].finish = std::move(finish);
+  }
+
+  /// Calls and captures made from now on have their own define_by and finish_by, so several front ends can share a
+  /// pool.
+  void begin_scope();
+
   [[nodiscard]] Expr derivative(Expr expr, std::uint8_t byte);
-  [[nodiscard]] bool nullable(Expr expr) const { return nodes_[expr].nullable; }  ///< holds the empty word
+  [[nodiscard]] bool nullable(Expr expr) const { return nodes_[expr].nullable; }       ///< holds the empty word
+  [[nodiscard]] std::uint32_t min_bytes(Expr expr) const { return nodes_[expr].min; }  ///< of every word, or less
+  /// True if every text of whole characters that JSON strings hold unescaped, at most `bytes` of it, begins a word of
+  /// `expr`. May say no where it is true.
+  [[nodiscard]] bool is_open(Expr expr, std::uint32_t bytes);
   /// True if `expr` has neither intersection nor complement. Such an expression other than kEmpty has a word.
   [[nodiscard]] bool is_plain(Expr expr) const { return nodes_[expr].plain; }
   /// The bytes that words begin with; exact for plain expressions, else a superset.
@@ -69,9 +110,9 @@ class RegularPool {
   /// True if every word of `inner` is a word of `outer`. Errors: those of is_empty.
   [[nodiscard]] bool includes(Expr outer, Expr inner);
 
-  /// An expression that allows the same beginnings of at most `bytes` bytes, with every count above `bytes` replaced by
-  /// one just above it or by no bound: the states of a long counted repeat become one. Plain expressions only; others
-  /// come back as they are.
+  /// An expression that allows the same beginnings of at most `bytes` bytes. Every count above `bytes` is replaced by
+  /// one just above it or by no bound, so the states of a long counted repeat become one, and whatever comes after
+  /// `bytes` bytes by anything. Intersections and complements stay as they are. Precondition: `expr` is not empty.
   [[nodiscard]] Expr within_horizon(Expr expr, std::uint32_t bytes);
 
   /// The bytes that no expression made so far tells apart have equal numbers, from 0. Derivatives make no new classes.
@@ -91,10 +132,17 @@ class RegularPool {
     std::uint32_t b = 0;      // kConcat: tail; kRepeat: min; kOr, kAnd: number of arguments
     std::uint32_t c = 0;      // kRepeat: max
     std::uint32_t first = 0;  // in sets_
+    std::uint32_t min = 0;    // bytes of every word
     Op op = Op::kEmpty;
     bool nullable = false, plain = true;
     bool counted = false;  // holds a repeat with a bound other than 0 and 1
+    bool finite = true;    // the words have a longest one
   };
+  struct Scope {
+    std::function<Expr(Expr)> expand;
+    std::function<Expr(std::uint32_t, const std::string&)> finish;
+  };
+  static constexpr unsigned kScopeShift = 20;  // in the number of a capture
   enum class Verdict : std::uint8_t { kUnknown, kEmpty, kInhabited };
   struct NodeHash {
     const RegularPool* pool;
@@ -116,6 +164,10 @@ class RegularPool {
   Expr concat_pair(Expr head, Expr tail);
   Expr derivative_of(Expr expr, std::uint8_t byte);
   Expr derivative_of_spine(Expr expr, std::uint8_t byte);
+  Expr derivative_of_capture(Expr expr, std::uint8_t byte);
+  Expr body(Expr call);
+  bool explore_empty(Expr expr);
+  Expr substitute(Expr expr, const std::array<Expr, 256>& images, std::unordered_map<Expr, Expr>& known);
   bool known_inhabited(Expr expr) const;
   void check_limit() const;
 
@@ -126,6 +178,12 @@ class RegularPool {
   std::unordered_map<ByteSet, std::uint32_t, SetHash> set_numbers_;
   std::unordered_set<Expr, NodeHash, NodeEqual> known_;
   std::vector<Verdict> verdicts_;
+  std::vector<Expr> bodies_;        // of calls, kUndefined until they are needed
+  std::vector<std::string> words_;  // captured so far
+  std::unordered_map<std::string, std::uint32_t> word_numbers_;
+  std::vector<Scope> scopes_{1};
+  std::uint32_t scope_ = 0;  // the current one
+  std::unordered_map<Expr, bool> open_;
   std::unordered_map<std::uint64_t, Expr> horizons_;     // (bytes, expr) -> within_horizon
   std::unordered_map<std::uint64_t, Expr> derivatives_;  // (expr, byte) -> derivative
   std::size_t bytes_max_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "support/error.h"
 #include "text/constraint/regular.h"
 
 namespace forge::text::constraint {
@@ -41,6 +42,10 @@ Expr RegularPool::derivative_of(Expr expr, std::uint8_t byte) {
     }
     case Op::kNot:
       return not_(derivative(node.a, byte));
+    case Op::kCall:
+      return derivative(body(expr), byte);
+    case Op::kCapture:
+      return derivative_of_capture(expr, byte);
     case Op::kOr:
     case Op::kAnd:
       break;
@@ -108,10 +113,30 @@ bool RegularPool::known_inhabited(Expr expr) const {
   return node.op == Op::kOr && std::ranges::any_of(args(node), [&](Expr arg) { return known_inhabited(arg); });
 }
 
+/// Intersections and complements are explored; what is built of them is as empty as its parts.
 bool RegularPool::is_empty(Expr expr) {
   if (expr == kEmpty) return true;
   if (known_inhabited(expr)) return false;
   if (expr < verdicts_.size() && verdicts_[expr] == Verdict::kEmpty) return true;
+  const auto node = nodes_[expr];
+  bool empty = false;
+  if (node.op == Op::kConcat) {
+    empty = is_empty(node.a) || is_empty(node.b);
+  } else if (node.op == Op::kOr) {
+    empty = true;
+    for (std::uint32_t i = 0; i < node.b && empty; ++i) empty = is_empty(args_[node.a + i]);
+  } else if (node.op == Op::kRepeat || node.op == Op::kCapture) {
+    empty = is_empty(node.a);
+  } else {
+    return explore_empty(expr);
+  }
+  verdicts_.resize(nodes_.size());
+  verdicts_[expr] = empty ? Verdict::kEmpty : Verdict::kInhabited;
+  return empty;
+}
+
+bool RegularPool::explore_empty(Expr expr) {
+  constexpr std::size_t kVisitsMax = 20'000;
   struct Visit {
     Expr expr;
     std::size_t from;
@@ -119,7 +144,8 @@ bool RegularPool::is_empty(Expr expr) {
   std::vector<Visit> visits{{expr, 0}};
   std::unordered_set<Expr> seen{expr};
   for (std::size_t at = 0; at < visits.size(); ++at) {
-    for (const auto byte : classes_.representative) {
+    const auto bytes = classes_.representative;  // a copy: calls may make classes
+    for (const auto byte : bytes) {
       const auto next = derivative(visits[at].expr, byte);
       if (next == kEmpty || (next < verdicts_.size() && verdicts_[next] == Verdict::kEmpty)) continue;
       if (known_inhabited(next)) {  // and so is everything on the way here
@@ -132,6 +158,10 @@ bool RegularPool::is_empty(Expr expr) {
       }
       if (seen.insert(next).second) visits.push_back({next, at});
     }
+    if (visits.size() > kVisitsMax)
+      throw Error(ErrorCode::kMemory, "the constraint is too complex",
+                  "whether an intersection of expressions allows any text cannot be found out",
+                  "use simpler expressions");
   }
   verdicts_.resize(nodes_.size());
   for (const auto& visit : visits) verdicts_[visit.expr] = Verdict::kEmpty;
@@ -140,39 +170,6 @@ bool RegularPool::is_empty(Expr expr) {
 
 bool RegularPool::includes(Expr outer, Expr inner) {
   return is_empty(and_({inner, not_(outer)}));
-}
-
-// Why it is exact: a beginning of at most `bytes` bytes passes at most so many words of a repeat's argument, the empty
-// word aside, so it cannot tell one count above `bytes` from another; and in a plain expression whatever has begun can
-// be completed.
-Expr RegularPool::within_horizon(Expr expr, std::uint32_t bytes) {
-  if (!nodes_[expr].counted || !nodes_[expr].plain) return expr;
-  const auto key = std::uint64_t{bytes} << 32 | expr;
-  if (const auto known = horizons_.find(key); known != horizons_.end()) return known->second;
-  const auto node = nodes_[expr];
-  Expr result = expr;
-  if (node.op == Op::kRepeat) {
-    const auto min = std::min(node.b, bytes + 1);
-    const auto max = node.c > bytes ? kUnbounded : node.c;
-    result = repeat(within_horizon(node.a, bytes), min, max);
-  } else if (node.op == Op::kOr) {
-    std::vector<Expr> parts;
-    for (std::uint32_t i = 0; i < node.b; ++i) parts.push_back(within_horizon(args_[node.a + i], bytes));
-    result = or_(parts);
-  } else if (node.op == Op::kConcat) {
-    std::vector<Expr> spine;
-    std::uint32_t passed = 0;  // bytes that the factors so far have at least; the horizon ends what is worth changing
-    Expr rest = expr;
-    for (; passed <= bytes && nodes_[rest].op == Op::kConcat && nodes_[rest].counted; rest = nodes_[rest].b) {
-      const auto& factor = nodes_[nodes_[rest].a];
-      spine.push_back(nodes_[rest].a);
-      if (!factor.nullable) passed += factor.op == Op::kRepeat ? std::min(factor.b, bytes + 1) : 1;
-    }
-    result = passed <= bytes && nodes_[rest].op != Op::kConcat ? within_horizon(rest, bytes) : rest;
-    for (auto at = spine.rbegin(); at != spine.rend(); ++at) result = concat(within_horizon(*at, bytes), result);
-  }
-  horizons_.emplace(key, result);
-  return result;
 }
 
 }  // namespace forge::text::constraint

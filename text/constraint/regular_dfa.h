@@ -14,7 +14,7 @@ namespace forge::text::constraint {
 /// so every other state can still reach an end. Not thread-safe.
 class RegularDfa {
  public:
-  /// Every expression to be walked must have been made in `pool` before, which must outlive this.
+  /// `pool` must outlive this.
   explicit RegularDfa(RegularPool& pool) : pool_(pool), classes_(pool.byte_classes()) {}
 
   /// The state after `byte`. Errors: kMemory (see RegularPool); also kMemory where emptiness cannot be decided.

@@ -43,6 +43,7 @@ class Alternation {
       split();
       join_counts();
       if (factor_) factor();
+      factor_calls();
       join_tails();
       sort_args();
       if (absorb()) return RegularPool::kAll;
@@ -58,7 +59,7 @@ class Alternation {
  private:
   using Op = RegularPool::Op;
   struct Headed {
-    std::uint32_t set;
+    std::uint32_t set;  // or the call
     Expr tail;
   };
   struct Counted {
@@ -81,6 +82,8 @@ class Alternation {
       const auto tail = node.op == Op::kConcat ? node.b : RegularPool::kEpsilon;
       if (head.op == Op::kBytes) {
         headed_.push_back({head.a, tail});
+      } else if (head.op == Op::kCall && node.op == Op::kConcat) {
+        called_.push_back({node.a, tail});
       } else if (head.op == Op::kRepeat) {
         counted_.push_back({head.a, tail, head.b, head.c});
       } else {
@@ -115,6 +118,20 @@ class Alternation {
       joined.push_back({set, tails.size() == 1 ? tails[0] : pool_.or_(tails)});
     }
     headed_ = std::move(joined);
+  }
+
+  /// The same for calls, so that the stacks below a recursive rule stay shared.
+  void factor_calls() {
+    std::ranges::sort(called_, {}, [](const Headed& x) { return std::tuple(x.set, x.tail); });
+    std::vector<Expr> tails;
+    for (std::size_t i = 0; i < called_.size();) {
+      const auto call = called_[i].set;
+      tails.clear();
+      for (; i < called_.size() && called_[i].set == call; ++i) tails.push_back(called_[i].tail);
+      args_.push_back(pool_.concat(call, tails.size() == 1 || !factor_ ? tails[0] : pool_.or_(tails)));
+      if (!factor_)
+        for (std::size_t j = 1; j < tails.size(); ++j) args_.push_back(pool_.concat(call, tails[j]));
+    }
   }
 
   /// bT | cT = [bc] T
@@ -154,7 +171,7 @@ class Alternation {
 
   RegularPool& pool_;
   std::vector<Expr> args_;
-  std::vector<Headed> headed_;
+  std::vector<Headed> headed_, called_;
   std::vector<Counted> counted_;
   bool has_epsilon_ = false, has_all_ = false, factor_ = true;
 };

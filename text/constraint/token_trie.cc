@@ -4,17 +4,25 @@
 #include <numeric>
 
 #include "support/error.h"
+#include "support/json_text.h"
 
 namespace forge::text::constraint {
 namespace {
 
-std::vector<std::string> texts_of(const Tokenizer& tokenizer) {
+std::vector<std::string> texts_of(const Tokenizer& tokenizer, std::span<const std::int32_t> shown) {
   std::vector<std::string> texts(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const auto id = static_cast<std::int32_t>(i);
     if (!tokenizer.is_control(id)) texts[i] = tokenizer.decode_piece(id);
   }
+  for (const auto id : shown) texts.at(static_cast<std::size_t>(id)) = tokenizer.decode_piece(id, true);
   return texts;
+}
+
+bool is_plain_text(std::string_view bytes) {
+  return is_utf8(bytes) && std::ranges::all_of(bytes, [](char c) {
+           return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\' && c != 0x7F;
+         });
 }
 
 /// Where the next bytes of `tokens`, sorted, become a tree in preorder.
@@ -46,7 +54,8 @@ class Layout {
 
 }  // namespace
 
-TokenTrie::TokenTrie(const Tokenizer& tokenizer) : TokenTrie(texts_of(tokenizer), tokenizer.end_of_generation()) {}
+TokenTrie::TokenTrie(const Tokenizer& tokenizer, std::span<const std::int32_t> shown)
+    : TokenTrie(texts_of(tokenizer, shown), tokenizer.end_of_generation()) {}
 
 TokenTrie::TokenTrie(std::vector<std::string> tokens, std::vector<std::int32_t> end_tokens)
     : tokens_(std::move(tokens)), end_tokens_(std::move(end_tokens)) {
@@ -68,6 +77,7 @@ void TokenTrie::build() {
   std::ranges::stable_sort(order, {}, text);
   std::vector<Layout> layouts;
   for (auto& nodes : bands_) layouts.emplace_back(nodes);
+  for (auto& mask : text_masks_) mask.resize(mask_words());
   std::int32_t before = -1;
   for (const auto id : order) {
     const auto bytes = text(id);
@@ -78,7 +88,9 @@ void TokenTrie::build() {
     before = id;
     std::size_t band = 0;
     while (bytes.size() > kBandBytes.at(band)) ++band;
-    layouts[band].add(bytes, id);
+    const auto kind = is_plain_text(bytes) ? Kind::kText : Kind::kOther;
+    if (kind == Kind::kText) text_masks_.at(band)[static_cast<std::size_t>(id) / 32] |= 1U << id % 32;
+    layouts[band * kKinds + static_cast<std::size_t>(kind)].add(bytes, id);
     longest_.at(band) = std::max(longest_.at(band), static_cast<std::uint32_t>(bytes.size()));
   }
   for (auto& layout : layouts) layout.close(0);

@@ -31,7 +31,9 @@ class TokenTrie {
   static constexpr std::size_t kBands = kBandBytes.size();
 
   /// Takes every token that stands for text: no control and unknown tokens, and none that ends a generation.
-  explicit TokenTrie(const Tokenizer& tokenizer);
+  explicit TokenTrie(const Tokenizer& tokenizer) : TokenTrie(tokenizer, {}) {}
+  /// `shown`: control tokens that stand for their spelling, besides.
+  TokenTrie(const Tokenizer& tokenizer, std::span<const std::int32_t> shown);
   /// The same for tokens given by their bytes; an empty one is no text. `end_tokens` end a generation.
   TokenTrie(std::vector<std::string> tokens, std::vector<std::int32_t> end_tokens);
 
@@ -44,8 +46,16 @@ class TokenTrie {
   }
   [[nodiscard]] const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
   [[nodiscard]] bool is_end(std::int32_t token) const;
-  /// The tree of the tokens of at most kBandBytes[band] bytes that are in no band before.
-  [[nodiscard]] std::span<const TrieNode> band(std::size_t band) const { return bands_.at(band); }
+  /// Plain text: whole characters that JSON strings hold unescaped. Where a constraint allows any text, all such tokens
+  /// are allowed at once.
+  enum class Kind : std::uint8_t { kText, kOther };
+  static constexpr std::size_t kKinds = 2;
+  /// The tree of the tokens of a kind, of at most kBandBytes[band] bytes, that are in no band before.
+  [[nodiscard]] std::span<const TrieNode> band(std::size_t band, Kind kind) const {
+    return bands_.at(band * kKinds + static_cast<std::size_t>(kind));
+  }
+  /// The tokens of a band that are plain text, as a mask.
+  [[nodiscard]] const std::vector<std::uint32_t>& text_mask(std::size_t band) const { return text_masks_.at(band); }
   /// The bytes of the longest token of a band.
   [[nodiscard]] std::uint32_t longest(std::size_t band) const { return longest_.at(band); }
 
@@ -62,7 +72,8 @@ class TokenTrie {
 
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> end_tokens_;  // ascending
-  std::array<std::vector<TrieNode>, kBands> bands_;
+  std::array<std::vector<TrieNode>, kBands * kKinds> bands_;
+  std::array<std::vector<std::uint32_t>, kBands> text_masks_;
   std::array<std::uint32_t, kBands> longest_{};
   std::vector<Same> same_;
 };

@@ -2,24 +2,62 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <ctime>
+#include <iostream>
 #include <istream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
+#include <random>
 #include <string>
 
 #include "loader/gguf/gguf.h"
 #include "support/error.h"
 #include "support/json_text.h"
 #include "text/constraint/constraint.h"
-#include "text/constraint/regex_syntax.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace forge::tools {
 namespace {
 
 using text::constraint::Constraint;
-using text::constraint::RegularPool;
+using text::constraint::ConstraintSource;
+using text::constraint::ConstraintSyntax;
 using text::constraint::TokenTrie;
+using Json = nlohmann::ordered_json;
+
+/// Microseconds by what took them.
+class ConstraintTimes {
+ public:
+  template <class Work>
+  auto of(std::vector<double>& times, Work work) {
+    const double begin = now();
+    auto result = work();
+    times.push_back(now() - begin);
+    return result;
+  }
+  static void print(std::string_view what, std::vector<double>& times) {
+    if (times.empty()) return;
+    std::ranges::sort(times);
+    double sum = 0;
+    for (const double time : times) sum += time;
+    const auto at = [&](double share) { return times[static_cast<std::size_t>(share * double(times.size() - 1))]; };
+    std::cerr << fmt::format("{}: {} times, mean {:.1f} us, median {:.1f}, 95 % {:.1f}, 99 % {:.1f}, most {:.1f}\n",
+                             what, times.size(), sum / double(times.size()), at(0.5), at(0.95), at(0.99), times.back());
+  }
+  std::vector<double> first_masks, masks;
+
+ private:
+  /// Of this thread, so that other programs do not count.
+  static double now() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return double(time.tv_sec) * 1e6 + double(time.tv_nsec) / 1e3;
+  }
+};
 
 /// The ids of `text` as the model would generate it: without the space that some tokenizers put before a text.
 std::vector<std::int32_t> ids_of(const text::Tokenizer& tokenizer, const TokenTrie& trie, const std::string& text) {
@@ -29,47 +67,116 @@ std::vector<std::int32_t> ids_of(const text::Tokenizer& tokenizer, const TokenTr
   return spelled == text ? ids : trie.spelled(text);
 }
 
-bool accepts(Constraint& constraint, const std::vector<std::int32_t>& ids) {
-  for (const auto id : ids) {
-    const auto at = static_cast<std::size_t>(id);
-    if ((constraint.mask()[at / 32] >> at % 32 & 1U) == 0 || !constraint.accept(id)) return false;
-  }
-  return constraint.can_end();
+std::optional<ConstraintSource> source_of(const Json& job) {
+  if (job.contains("schema")) return ConstraintSource{ConstraintSyntax::kJsonSchema, job["schema"].dump()};
+  for (const auto& [key, syntax] : {std::pair("regex", ConstraintSyntax::kRegex), {"gbnf", ConstraintSyntax::kGbnf}})
+    if (job.contains(key) && job[key].is_string()) return ConstraintSource{syntax, job[key].get<std::string>()};
+  return std::nullopt;
 }
+
+/// Answers the lines of one model.
+class ConstraintJobs {
+ public:
+  explicit ConstraintJobs(const text::Tokenizer& tokenizer)
+      : tokenizer_(tokenizer), trie_(std::make_shared<const TokenTrie>(tokenizer)) {}
+
+  std::string answer(const Json& job, const ConstraintSource& source) {
+    try {
+      auto constraint = constraint_of(source);
+      if (job.contains("seed")) return walk(constraint, job["seed"].get<std::uint32_t>());
+      return accepts(constraint, job["text"].get<std::string>()) ? R"({"accepted": true})" : R"({"accepted": false})";
+    } catch (const Error& error) {
+      compiled_ = nullptr;
+      return fmt::format("{{\"refused\": {}}}", json_string(error.line()));
+    }
+  }
+  void print_times() {
+    ConstraintTimes::print("compile and first mask", times_.first_masks);
+    ConstraintTimes::print("mask", times_.masks);
+  }
+
+ private:
+  static constexpr std::size_t kWalkTokensMax = 400, kWalkOpenTokens = 60;
+
+  /// Lines of one constraint follow each other, so the last one is kept.
+  Constraint constraint_of(const ConstraintSource& source) {
+    if (compiled_ && compiled_->source().syntax == source.syntax && compiled_->source().text == source.text)
+      return Constraint(compiled_);
+    compiled_ = nullptr;
+    return times_.of(times_.first_masks, [&] {
+      compiled_ = text::constraint::compile(source, trie_);
+      Constraint constraint(compiled_);
+      (void)constraint.mask();
+      return constraint;
+    });
+  }
+
+  std::span<const std::uint32_t> mask(Constraint& constraint) {
+    return times_.of(times_.masks, [&] { return constraint.mask(); });
+  }
+
+  bool accepts(Constraint& constraint, const std::string& text) {
+    const auto ids = ids_of(tokenizer_, *trie_, text);
+    if (ids.empty() && !text.empty()) return false;
+    for (const auto id : ids) {
+      const auto at = static_cast<std::size_t>(id);
+      const bool allowed = (mask(constraint)[at / 32] >> at % 32 & 1U) != 0;
+      if (constraint.accept(id) != allowed)
+        throw Error(ErrorCode::kInternal, fmt::format("the mask and accept() differ on token {}", id));
+      if (!allowed) return false;
+    }
+    return constraint.can_end();
+  }
+
+  std::string walk(Constraint& constraint, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::string text;
+    for (std::size_t step = 0; step < kWalkTokensMax; ++step) {
+      std::vector<std::int32_t> allowed, closing;
+      const auto words = mask(constraint);
+      for (std::size_t i = 0; i < words.size(); ++i)
+        for (auto word = words[i]; word != 0; word &= word - 1) {
+          const auto id = static_cast<std::int32_t>(i * 32 + static_cast<unsigned>(std::countr_zero(word)));
+          allowed.push_back(id);
+          if (trie_->bytes(id).find_first_not_of("]}\"") == std::string_view::npos) closing.push_back(id);
+        }
+      if (allowed.empty()) return fmt::format("{{\"dead end\": {}}}", json_string(text));
+      if (step > kWalkOpenTokens && constraint.can_end()) break;
+      const auto& from = closing.empty() || (step <= kWalkOpenTokens && random() % 4 != 0) ? allowed : closing;
+      const auto id = from[random() % from.size()];
+      if (!constraint.accept(id)) throw Error(ErrorCode::kInternal, "a token of the mask is not accepted");
+      if (trie_->is_end(id)) return fmt::format("{{\"text\": {}}}", json_string(text));
+      text += trie_->bytes(id);
+    }
+    if (!constraint.can_end()) return R"({"unfinished": true})";
+    return fmt::format("{{\"text\": {}}}", json_string(text));
+  }
+
+  const text::Tokenizer& tokenizer_;
+  std::shared_ptr<const TokenTrie> trie_;
+  std::shared_ptr<text::constraint::CompiledConstraint> compiled_;
+  ConstraintTimes times_;
+};
 
 }  // namespace
 
 void inspect_constraints(const std::filesystem::path& model, std::istream& in, std::ostream& out) {
   const auto gguf = loader::Gguf::open(model);
   const auto tokenizer = text::Tokenizer::open(gguf);
-  const auto trie = std::make_shared<const TokenTrie>(*tokenizer);
+  ConstraintJobs jobs(*tokenizer);
   std::size_t number = 0;
   for (std::string line; std::getline(in, line);) {
-    const auto job = nlohmann::json::parse(line, nullptr, false);
+    const auto job = Json::parse(line, nullptr, false);
     ++number;
-    const auto has = [&](const char* key) { return job.contains(key); };
-    const bool ok = job.is_object() && has("text") && job["text"].is_string() &&
-                    (has("gbnf") || has("schema") || (has("regex") && job["regex"].is_string()));
+    const auto source = job.is_object() ? source_of(job) : std::nullopt;
+    const bool ok = source && ((job.contains("text") && job["text"].is_string()) ||
+                               (job.contains("seed") && job["seed"].is_number_unsigned()));
     if (!ok)
       throw Error(ErrorCode::kUsage, fmt::format("line {} is no constraint with a text", number), {},
                   R"(give {"regex": "...", "text": "..."})");
-    if (!has("regex")) {
-      out << "{\"refused\": "
-          << json_string(fmt::format("not supported yet: {}", has("gbnf") ? "GBNF grammars" : "JSON schemas")) << "}\n";
-      continue;
-    }
-    try {
-      auto pool = std::make_unique<RegularPool>();
-      const auto language = text::constraint::parse_regex(*pool, job["regex"].get<std::string>());
-      const auto text = job["text"].get<std::string>();
-      const auto ids = ids_of(*tokenizer, *trie, text);
-      Constraint constraint(trie, std::move(pool), language);
-      const bool spelled = text.empty() || !ids.empty();
-      out << "{\"accepted\": " << (spelled && accepts(constraint, ids) ? "true" : "false") << "}\n";
-    } catch (const Error& error) {
-      out << "{\"refused\": " << json_string(error.line()) << "}\n";
-    }
+    out << jobs.answer(job, *source) << '\n';
   }
+  if (std::getenv("FORGE_CONSTRAINT_TIMES") != nullptr) jobs.print_times();
 }
 
 }  // namespace forge::tools

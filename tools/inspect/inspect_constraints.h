@@ -6,9 +6,11 @@
 
 namespace forge::tools {
 
-/// Reads JSON lines {"regex": ..., "text": ...} from `in` and writes {"accepted": bool} or {"refused": "why"} for each,
-/// in order. {"gbnf": ...} and {"schema": ...} are refused so far. Errors: those of Gguf::open and Tokenizer::open;
-/// kUsage for a line that is no such object.
+/// Reads JSON lines from `in` and writes one for each, in order. {"regex" | "gbnf" | "schema": ..., "text": ...} is
+/// answered by {"accepted": bool}, with "seed": N for the text by a text that a random walk over the allowed tokens makes
+/// ({"text": ...}, {"unfinished": true} if it has not ended in time); a refused constraint by {"refused": "why"}.
+/// With FORGE_CONSTRAINT_TIMES set, the times of compilation and masks follow on standard error. Errors: those of
+/// Gguf::open and Tokenizer::open; kUsage for a line that is no such object.
 void inspect_constraints(const std::filesystem::path& model, std::istream& in, std::ostream& out);
 
 }  // namespace forge::tools

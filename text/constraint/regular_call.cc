@@ -1,0 +1,160 @@
+// Calls, captures, and what is true of an expression as far as a token reaches.
+
+#include <algorithm>
+#include <utility>
+
+#include "support/error.h"
+#include "text/constraint/code_ranges.h"
+#include "text/constraint/regular.h"
+
+namespace forge::text::constraint {
+namespace {
+
+constexpr Expr kUndefined = UINT32_MAX;
+
+}  // namespace
+
+void RegularPool::begin_scope() {
+  if (scopes_.size() == std::size_t{1} << (32 - kScopeShift)) throw Error(ErrorCode::kMemory, "too many schemas");
+  scope_ = static_cast<std::uint32_t>(scopes_.size());
+  scopes_.emplace_back();
+}
+
+Expr RegularPool::call(const CallFacts& facts) {
+  Node node{.a = static_cast<std::uint32_t>(bodies_.size()),
+            .b = scope_,
+            .min = std::min(facts.min, kMinMax),
+            .op = Op::kCall};
+  node.nullable = facts.min == 0;
+  node.finite = false;
+  node.first = set_number(facts.first);
+  bodies_.push_back(kUndefined);
+  return intern(node);
+}
+
+void RegularPool::define(Expr call, Expr body) {
+  bodies_[nodes_[call].a] = body;
+}
+
+Expr RegularPool::body(Expr call) {
+  const auto number = nodes_[call].a;
+  if (bodies_[number] == kUndefined) {
+    const auto before = std::exchange(scope_, nodes_[call].b);
+    const auto body = scopes_[scope_].expand(call);  // may make calls
+    scope_ = before;
+    bodies_[number] = body;
+  }
+  return bodies_[number];
+}
+
+Expr RegularPool::capture(Expr inner, std::uint32_t number) {
+  if (inner == kEmpty) return kEmpty;
+  if (number >> kScopeShift != 0) throw Error(ErrorCode::kMemory, "the schema has too many names to tell apart");
+  const auto [at, is_new] = word_numbers_.try_emplace(std::string(), static_cast<std::uint32_t>(words_.size()));
+  if (is_new) words_.emplace_back();
+  const auto& part = nodes_[inner];
+  Node node{.a = inner,
+            .b = at->second,
+            .c = scope_ << kScopeShift | number,
+            .first = part.first,
+            .min = part.min,
+            .op = Op::kCapture};
+  node.plain = part.plain;
+  node.counted = part.counted;
+  node.finite = false;
+  return intern(node);
+}
+
+Expr RegularPool::derivative_of_capture(Expr expr, std::uint8_t byte) {
+  auto node = nodes_[expr];
+  node.a = derivative(node.a, byte);
+  if (node.a == kEmpty) return kEmpty;
+  auto word = words_[node.b] + static_cast<char>(byte);
+  Expr ended = kEmpty;
+  if (nodes_[node.a].nullable) {
+    const auto before = std::exchange(scope_, node.c >> kScopeShift);
+    ended = scopes_[scope_].finish(node.c & ((1U << kScopeShift) - 1), word);
+    scope_ = before;
+    node.a = without_epsilon(node.a);
+    if (node.a == kEmpty) return ended;
+  }
+  const auto [at, is_new] = word_numbers_.try_emplace(std::move(word), static_cast<std::uint32_t>(words_.size()));
+  if (is_new) words_.push_back(at->first);
+  const auto& part = nodes_[node.a];
+  node.b = at->second;
+  node.first = part.first;
+  node.min = part.min;
+  node.plain = part.plain;
+  node.counted = part.counted;
+  const auto more = intern(node);
+  return ended == kEmpty ? more : or_({ended, more});
+}
+
+// Why it is exact: a beginning of at most `bytes` bytes passes at most so many words of a repeat's argument, the empty
+// word aside, so it cannot tell one count above `bytes` from another, and what follows it can be completed. It never
+// reads what comes after a factor that has `bytes` bytes at least.
+Expr RegularPool::within_horizon(Expr expr, std::uint32_t bytes) {
+  const auto node = nodes_[expr];
+  if (node.op != Op::kConcat && node.op != Op::kOr && (node.op != Op::kRepeat || !node.counted)) return expr;
+  const auto key = std::uint64_t{bytes} << 32 | expr;
+  if (const auto known = horizons_.find(key); known != horizons_.end()) return known->second;
+  Expr result = expr;
+  if (node.op == Op::kRepeat) {
+    const auto min = std::min(node.b, bytes + 1);
+    const auto max = node.c > bytes ? kUnbounded : node.c;
+    result = repeat(within_horizon(node.a, bytes), min, max);
+  } else if (node.op == Op::kOr) {
+    std::vector<Expr> parts;
+    for (std::uint32_t i = 0; i < node.b; ++i) parts.push_back(within_horizon(args_[node.a + i], bytes));
+    result = or_(parts);
+  } else if (node.op == Op::kConcat) {
+    std::vector<Expr> spine;
+    std::uint32_t passed = 0;  // bytes that the factors so far have at least
+    Expr rest = expr;
+    for (; passed < bytes && nodes_[rest].op == Op::kConcat; rest = nodes_[rest].b) {
+      spine.push_back(within_horizon(nodes_[rest].a, bytes - passed));
+      passed += nodes_[nodes_[rest].a].min;
+    }
+    result = passed >= bytes ? kAll : within_horizon(rest, bytes - passed);
+    for (auto at = spine.rbegin(); at != spine.rend(); ++at) result = concat(*at, result);
+  }
+  horizons_.emplace(key, result);
+  return result;
+}
+
+bool RegularPool::is_open(Expr expr, std::uint32_t bytes) {
+  const auto node = nodes_[expr];
+  switch (node.op) {
+    case Op::kConcat:
+    case Op::kCapture:
+      return is_open(node.a, bytes);
+    case Op::kOr:
+      for (std::uint32_t i = 0; i < node.b; ++i)
+        if (is_open(args_[node.a + i], bytes)) return true;
+      return false;
+    case Op::kAnd: {
+      // All texts but finitely many: whatever has begun can be made longer than those.
+      Expr open = kEmpty;
+      for (std::uint32_t i = 0; i < node.b; ++i) {
+        const auto arg = args_[node.a + i];
+        if (nodes_[arg].op == Op::kNot && nodes_[nodes_[arg].a].finite) continue;
+        if (open != kEmpty) return false;
+        open = arg;
+      }
+      return nodes_[open].op == Op::kRepeat && nodes_[open].c == kUnbounded && is_open(open, bytes);
+    }
+    case Op::kRepeat: {
+      if (node.c < bytes) return false;
+      if (const auto known = open_.find(node.a); known != open_.end()) return known->second;
+      if (!nodes_[node.a].plain) return false;
+      static const CodeRanges unescaped{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}, {0x80, kCodeMax}};
+      const bool open = includes(node.a, utf8_of(*this, unescaped));
+      open_.emplace(node.a, open);
+      return open;
+    }
+    default:
+      return false;
+  }
+}
+
+}  // namespace forge::text::constraint
