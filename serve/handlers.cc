@@ -59,6 +59,7 @@ struct Handlers::Job {
   std::unique_ptr<Dialect> (*dialect)(ReplyHead) = nullptr;
   bool stream = false, include_usage = false, include_reasoning = true;
   std::optional<std::size_t> thinking_budget;
+  MakeConstraint calls;                       ///< what constrains a chat's calls; empty: nothing
   std::shared_ptr<const AnswerRules> answer;  ///< of a chat
 };
 
@@ -111,7 +112,7 @@ Handlers::Result Handlers::model(Call& call) {
 
 Handlers::Result Handlers::run(Call& call, Job job) {
   auto& api = call.api;
-  MakeConstraint constraint;
+  MakeConstraint constraint = std::move(job.calls);
   if (job.params.structured) {
     auto made = job.model->structured().start(*job.params.structured, job.chat);
     if (!made) return answer_of(made.error());
@@ -180,12 +181,17 @@ Handlers::Result Handlers::chat(Call& call) {
   if (!text) return answer_of(text.error());
   auto ids = (*model)->encode(*text);
   if (!ids) return answer_of(ids.error());
-  using Choice = ToolChoice::Kind;
-  if (body->tool_choice.kind == Choice::kRequired || body->tool_choice.kind == Choice::kNamed)
-    return answer_of(bad_request("not_supported", "tool_choice can only be auto or none", "tool_choice"));
+  auto calls = (*model)->call_constraint(*body, *text);
+  if (!calls) return answer_of(calls.error());
+  if (*calls && body->params.structured)
+    return answer_of(bad_request("invalid_value",
+                                 fmt::format("tools that must be called, or are strict, and {} cannot be used together",
+                                             body->params.structured->member),
+                                 "tool_choice"));
   Job job{.model = *model, .params = std::move(body->params), .input = "messages", .dialect = chat_dialect};
   if (job.params.structured) job.chat = *text;
   job.answer = (*model)->answer_rules(*body, *std::move(text));
+  job.calls = *std::move(calls);
   job.include_reasoning = body->include_reasoning;
   job.thinking_budget = body->thinking_budget;
   job.stream = body->stream;

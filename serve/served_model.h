@@ -61,6 +61,10 @@ class ServedModel {
   [[nodiscard]] Read<std::string> render(std::string_view conversation) const;
   /// How the answer to a chat is to be read. `prompt`: as rendered.
   [[nodiscard]] std::shared_ptr<const AnswerRules> answer_rules(const ChatBody& body, std::string prompt) const;
+  /// What constrains the calls of an answer (StructuredAnswers::start_calls).
+  [[nodiscard]] Read<MakeConstraint> call_constraint(const ChatBody& body, std::string_view prompt) {
+    return structured_.start_calls(body, answers_, shown_, prompt);
+  }
   /// A constraint that also limits the tokens of reasoning; `inner` may be empty. The model must outlive it.
   [[nodiscard]] MakeConstraint with_thinking_budget(MakeConstraint inner, const AnswerRules& rules,
                                                     std::size_t tokens) const;

@@ -114,7 +114,7 @@ Json read_messages(Fields& fields) {
 }
 
 /// One tool as templates expect it. `names`: of the tools so far.
-void settle_tool(Json& tool, std::set<std::string, std::less<>>& names) {
+void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, bool& is_strict) {
   if (!tool.is_object()) refuse_value("tools", "a tool is not an object");
   if (tool.value("type", Json("function")) != "function")
     throw Refused{bad_request("not_supported", "only tools of type function are supported", "tools")};
@@ -133,6 +133,7 @@ void settle_tool(Json& tool, std::set<std::string, std::less<>>& names) {
   if (strict != function.end()) {
     if (!strict->is_boolean() && !strict->is_null())
       refuse_value("tools", fmt::format("strict of '{}' is not true or false", name));
+    is_strict = is_strict || *strict == true;
     function.erase(strict);  // meant for the server
   }
   auto& parameters = function["parameters"];
@@ -141,14 +142,14 @@ void settle_tool(Json& tool, std::set<std::string, std::less<>>& names) {
   tool["type"] = "function";
 }
 
-Json read_tools(Fields& fields, std::set<std::string, std::less<>>& names) {
+Json read_tools(Fields& fields, std::set<std::string, std::less<>>& names, bool& is_strict) {
   const auto* value = fields.take("tools");
   if (value == nullptr) return Json::array();
   if (!value->is_array()) refuse_value("tools", "tools is not a list");
   if (value->size() > kToolsMax)
     refuse_value("tools", fmt::format("{} tools are given; at most {} are allowed", value->size(), kToolsMax));
   Json tools = *value;
-  for (auto& tool : tools) settle_tool(tool, names);
+  for (auto& tool : tools) settle_tool(tool, names, is_strict);
   return tools;
 }
 
@@ -250,7 +251,7 @@ void read_conversation(Fields& fields, ChatBody& body) {
   Json conversation = read_variables(fields, body);
   conversation["messages"] = read_messages(fields);
   std::set<std::string, std::less<>> names;
-  Json tools = read_tools(fields, names);
+  Json tools = read_tools(fields, names, body.strict_tools);
   body.tool_choice = read_tool_choice(fields, names);
   body.parallel_tool_calls = fields.boolean("parallel_tool_calls", true);
   if (body.tool_choice.kind != ToolChoice::Kind::kNone) {

@@ -61,8 +61,9 @@ struct ToolChoice {
 struct ChatBody {
   std::string model;
   GenerationParams params;
-  std::string conversation;  ///< JSON for text/chat/chat.h: messages, tools, variables of the template
-  std::string tools;         ///< the tools that may be called, a JSON list; empty: none
+  std::string conversation;   ///< JSON for text/chat/chat.h: messages, tools, variables of the template
+  std::string tools;          ///< the tools that may be called, a JSON list; empty: none
+  bool strict_tools = false;  ///< one of them is strict
   ToolChoice tool_choice;
   bool parallel_tool_calls = true;
   bool include_reasoning = true;

@@ -13,9 +13,10 @@ std::shared_ptr<const ConstraintVocabulary> Constraints::vocabulary() {
   std::call_once(once_, [&] {
     auto made = std::make_shared<ConstraintVocabulary>(
         ConstraintVocabulary{.tokenizer = tokenizer_,
-                             .trie = std::make_shared<const text::constraint::TokenTrie>(*tokenizer_),
+                             .trie = std::make_shared<const text::constraint::TokenTrie>(*tokenizer_, shown_),
                              .vocab = vocab_,
-                             .ends = std::vector<std::uint32_t>((vocab_ + 31) / 32)});
+                             .ends = std::vector<std::uint32_t>((vocab_ + 31) / 32),
+                             .shows_control = !shown_.empty()});
     for (const auto token : made->trie->end_tokens())
       if (const auto id = static_cast<std::size_t>(token); id < vocab_) made->ends[id / 32] |= 1U << id % 32;
     vocabulary_ = std::move(made);

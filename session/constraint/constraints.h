@@ -35,6 +35,7 @@ struct ConstraintVocabulary {
   std::shared_ptr<const text::constraint::TokenTrie> trie;
   std::size_t vocab = 0;                 ///< columns of the model's logits; can differ from the tokenizer's tokens
   std::vector<std::uint32_t> ends = {};  ///< [ceil(vocab / 32)] mask of the tokens that end a generation
+  bool shows_control = false;            ///< the trie has control tokens
 };
 
 /// See the head of this file. Thread-safe.
@@ -44,9 +45,11 @@ class Constraints {
   static constexpr std::size_t kEntryBytes = std::size_t{40} << 20, kBytesMax = std::size_t{1} << 30;
 
   /// `tokenizer` must outlive this. `bytes_max`: of the compiled constraints that are kept, the longest unused of which
-  /// are forgotten first; those in use live as long as their sequences.
-  Constraints(const text::Tokenizer& tokenizer, std::size_t vocab, std::size_t bytes_max = kBytesMax)
-      : tokenizer_(&tokenizer), vocab_(vocab), bytes_max_(bytes_max) {}
+  /// are forgotten first; those in use live as long as their sequences. `shown`: control tokens that stand for their
+  /// spelling, as in the text of calls.
+  Constraints(const text::Tokenizer& tokenizer, std::size_t vocab, std::size_t bytes_max = kBytesMax,
+              std::vector<std::int32_t> shown = {})
+      : tokenizer_(&tokenizer), vocab_(vocab), bytes_max_(bytes_max), shown_(std::move(shown)) {}
 
   /// The constraint of a source; compiled if it is not kept, on the caller's thread, without blocking callers with
   /// other sources. Errors: those of text::constraint::compile.
@@ -70,6 +73,7 @@ class Constraints {
 
   const text::Tokenizer* tokenizer_;
   std::size_t vocab_, bytes_max_;
+  std::vector<std::int32_t> shown_;
   std::once_flag once_;
   std::shared_ptr<const ConstraintVocabulary> vocabulary_;
   mutable std::mutex mutex_;  ///< protects what follows

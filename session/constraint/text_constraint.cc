@@ -56,7 +56,7 @@ bool TextConstraint::ended() {
 
 /// As the tokenizer spells it, unless that is another text: some put a space before a text, or change it.
 std::vector<std::int32_t> TextConstraint::spelled(const std::string& text) const {
-  auto ids = vocabulary_->tokenizer->encode(text);
+  auto ids = vocabulary_->tokenizer->encode(text, {.parse_special = vocabulary_->shows_control});
   std::string back;
   for (const auto id : ids) back += vocabulary_->trie->bytes(id);
   return back == text ? ids : vocabulary_->trie->spelled(text);

@@ -174,6 +174,53 @@ TEST_CASE("answers that clients send back are rendered as the model wrote them")
   CHECK(chat.prompt(body).find("</think>\n\nI look.\n<tool_call>") != std::string::npos);
 }
 
+TEST_CASE("tool_choice required and by name: what the model says is made a call that fits the schema") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["max_tokens"] = 200;
+  for (const Json& choice : {Json("required"), Json{{"type", "function"}, {"function", {{"name", "weather"}}}}}) {
+    body["tool_choice"] = choice;
+    body["parallel_tool_calls"] = false;
+    for (const bool thinks : {false, true}) {
+      const std::string call =
+          "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
+      const auto answer = chat.answer(body, (thinks ? "<think>Hm.</think>" : "") + call + "More.")["choices"][0];
+      INFO(answer.dump());
+      CHECK(answer["finish_reason"] == "tool_calls");
+      REQUIRE(answer["message"]["tool_calls"].size() == 1);
+      CHECK(answer["message"]["tool_calls"][0]["function"]["arguments"] == "{\"city\": \"Oslo\"}");
+      CHECK(answer["message"]["content"].is_null());
+      CHECK(answer["message"].contains("reasoning_content") == thinks);
+    }
+    // A model that wants to say something else is kept from it; what it thinks first is limited.
+    body["thinking_budget"] = 2;
+    const auto answer = chat.answer(body, "It is cold.")["choices"][0];
+    INFO(answer.dump());
+    CHECK(answer["message"]["content"].is_null());
+    REQUIRE(answer["message"]["tool_calls"].size() == 1);
+    CHECK(answer["message"]["tool_calls"][0]["function"]["name"] == "weather");
+    body.erase("thinking_budget");
+  }
+}
+
+TEST_CASE("a strict tool's call is constrained once its marker is there, and other text is not") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["tools"][0]["function"]["strict"] = true;
+  body["tools"][0]["function"]["parameters"]["additionalProperties"] = false;
+  CHECK(chat.answer(body, "It is cold.")["choices"][0]["message"]["content"] == "It is cold.");
+  const auto choice = chat.answer(body,
+                                  "I look. <tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
+                                  "\"Oslo\"}}\n</tool_call>")["choices"][0];
+  INFO(choice.dump());
+  CHECK((choice["message"]["content"] == "I look." && choice["message"]["tool_calls"].size() == 1));
+  body["max_tokens"] = 60;
+  const auto wrong = chat.answer(body, "<tool_call>\n{\"name\": \"nix\", \"arguments\": {}}</tool_call>")["choices"][0];
+  INFO(wrong.dump());
+  REQUIRE(wrong["message"]["tool_calls"].size() == 1);
+  CHECK(wrong["message"]["tool_calls"][0]["function"]["name"] == "weather");
+}
+
 TEST_CASE("bad tools, choices and histories are refused with one line") {
   ScriptedChat chat;
   const auto with = [](auto change) {

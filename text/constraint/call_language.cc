@@ -1,11 +1,15 @@
 #include "text/constraint/call_language.h"
 
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/error.h"
 #include "text/constraint/code_ranges.h"
+#include "text/constraint/schema/schema.h"
 
 namespace forge::text::constraint {
 namespace {
@@ -67,6 +71,21 @@ class CallLanguage {
 Expr call_language(RegularPool& pool, std::string_view pieces, const std::function<Expr(std::string_view)>& schema) {
   const json list = json::parse(pieces, nullptr, false);
   return CallLanguage(pool, schema).sequence(list, 0);
+}
+
+Language compile_calls(RegularPool& pool, std::string_view pieces) {
+  auto owners = std::make_shared<std::vector<std::shared_ptr<void>>>();
+  std::map<std::string, Expr, std::less<>> known;  // tools are listed for the first call and for further ones
+  Language out;
+  out.start = call_language(pool, pieces, [&](std::string_view schema) {
+    if (const auto found = known.find(schema); found != known.end()) return found->second;
+    pool.begin_scope();
+    auto language = compile_schema(pool, schema);
+    owners->push_back(std::move(language.owner));
+    return known.emplace(schema, language.start).first->second;
+  });
+  out.owner = std::move(owners);
+  return out;
 }
 
 }  // namespace forge::text::constraint

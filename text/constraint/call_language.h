@@ -4,6 +4,7 @@
 #include <functional>
 #include <string_view>
 
+#include "text/constraint/compile.h"
 #include "text/constraint/regular.h"
 
 namespace forge::text::constraint {
@@ -13,5 +14,8 @@ namespace forge::text::constraint {
 /// kMemory.
 [[nodiscard]] Expr call_language(RegularPool& pool, std::string_view pieces,
                                  const std::function<Expr(std::string_view schema)>& schema);
+
+/// The same with schemas as compile_schema takes them. Errors: its errors, too.
+[[nodiscard]] Language compile_calls(RegularPool& pool, std::string_view pieces);
 
 }  // namespace forge::text::constraint

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "support/error.h"
+#include "text/constraint/call_language.h"
 #include "text/constraint/gbnf.h"
 #include "text/constraint/regex_syntax.h"
 #include "text/constraint/schema/schema.h"
@@ -33,6 +34,9 @@ void CompiledConstraint::build() {
       break;
     case ConstraintSyntax::kJsonSchema:
       language_ = compile_schema(*pool_, source_.text);
+      break;
+    case ConstraintSyntax::kCalls:
+      language_ = compile_calls(*pool_, source_.text);
       break;
   }
   if (pool_->is_empty(language_.start)) throw Error(ErrorCode::kUsage, "the constraint allows no text");

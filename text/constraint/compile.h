@@ -16,7 +16,12 @@
 
 namespace forge::text::constraint {
 
-enum class ConstraintSyntax : std::uint8_t { kRegex, kGbnf, kJsonSchema };
+enum class ConstraintSyntax : std::uint8_t {
+  kRegex,
+  kGbnf,
+  kJsonSchema,
+  kCalls,  ///< pieces of tool calls (call_language.h)
+};
 
 struct ConstraintSource {
   ConstraintSyntax syntax = ConstraintSyntax::kRegex;

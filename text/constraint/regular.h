@@ -86,13 +86,17 @@ class RegularPool {
   [[nodiscard]] Expr call(const CallFacts& facts);
   void define(Expr call, Expr body);
   /// Gives the expressions of calls that are not defined when they are first needed.
-  void define_by(std::function<Expr(Expr call)> expand) { expand_ = std::move(expand); }
+  void define_by(std::function<Expr(Expr call)> expand) { scopes_[scope_].expand = std::move(expand); }
   /// The words w of `inner`, each followed by a word of the language that `finish` gives for `number` and w (see
   /// finish_by). Precondition: `inner` does not hold the empty word.
   [[nodiscard]] Expr capture(Expr inner, std::uint32_t number);
   void finish_by(std::function<Expr(std::uint32_t number, const std::string& word)> finish) {
-    finish_ = std::move(finish);
+    scopes_[scope_].finish = std::move(finish);
   }
+
+  /// Calls and captures made from now on have their own define_by and finish_by, so several front ends can share a
+  /// pool.
+  void begin_scope();
 
   [[nodiscard]] Expr derivative(Expr expr, std::uint8_t byte);
   [[nodiscard]] bool nullable(Expr expr) const { return nodes_[expr].nullable; }       ///< holds the empty word
@@ -140,6 +144,11 @@ class RegularPool {
     bool finite = true;    // the words have a longest one
     bool captures = false;
   };
+  struct Scope {
+    std::function<Expr(Expr)> expand;
+    std::function<Expr(std::uint32_t, const std::string&)> finish;
+  };
+  static constexpr unsigned kScopeShift = 20;  // in the number of a capture
   enum class Verdict : std::uint8_t { kUnknown, kEmpty, kInhabited };
   struct NodeHash {
     const RegularPool* pool;
@@ -178,8 +187,8 @@ class RegularPool {
   std::vector<Expr> bodies_;        // of calls, kUndefined until they are needed
   std::vector<std::string> words_;  // captured so far
   std::unordered_map<std::string, std::uint32_t> word_numbers_;
-  std::function<Expr(Expr)> expand_;
-  std::function<Expr(std::uint32_t, const std::string&)> finish_;  // the empty word: any
+  std::vector<Scope> scopes_{1};
+  std::uint32_t scope_ = 0;  // the current one
   std::unordered_map<Expr, bool> open_;
   std::unordered_map<std::uint64_t, Expr> horizons_;     // (bytes, expr) -> within_horizon
   std::unordered_map<std::uint64_t, Expr> derivatives_;  // (expr, byte) -> derivative

@@ -1,6 +1,7 @@
 // Calls, captures, and what is true of an expression as far as a token reaches.
 
 #include <algorithm>
+#include <utility>
 
 #include "support/error.h"
 #include "text/constraint/code_ranges.h"
@@ -13,8 +14,17 @@ constexpr Expr kUndefined = UINT32_MAX;
 
 }  // namespace
 
+void RegularPool::begin_scope() {
+  if (scopes_.size() == std::size_t{1} << (32 - kScopeShift)) throw Error(ErrorCode::kMemory, "too many schemas");
+  scope_ = static_cast<std::uint32_t>(scopes_.size());
+  scopes_.emplace_back();
+}
+
 Expr RegularPool::call(const CallFacts& facts) {
-  Node node{.a = static_cast<std::uint32_t>(bodies_.size()), .min = std::min(facts.min, kMinMax), .op = Op::kCall};
+  Node node{.a = static_cast<std::uint32_t>(bodies_.size()),
+            .b = scope_,
+            .min = std::min(facts.min, kMinMax),
+            .op = Op::kCall};
   node.nullable = facts.min == 0;
   node.finite = false;
   node.first = set_number(facts.first);
@@ -29,7 +39,9 @@ void RegularPool::define(Expr call, Expr body) {
 Expr RegularPool::body(Expr call) {
   const auto number = nodes_[call].a;
   if (bodies_[number] == kUndefined) {
-    const auto body = expand_(call);  // may make calls
+    const auto before = std::exchange(scope_, nodes_[call].b);
+    const auto body = scopes_[scope_].expand(call);  // may make calls
+    scope_ = before;
     bodies_[number] = body;
   }
   return bodies_[number];
@@ -37,10 +49,16 @@ Expr RegularPool::body(Expr call) {
 
 Expr RegularPool::capture(Expr inner, std::uint32_t number) {
   if (inner == kEmpty) return kEmpty;
+  if (number >> kScopeShift != 0) throw Error(ErrorCode::kMemory, "the schema has too many names to tell apart");
   const auto [at, is_new] = word_numbers_.try_emplace(std::string(), static_cast<std::uint32_t>(words_.size()));
   if (is_new) words_.emplace_back();
   const auto& part = nodes_[inner];
-  Node node{.a = inner, .b = at->second, .c = number, .first = part.first, .min = part.min, .op = Op::kCapture};
+  Node node{.a = inner,
+            .b = at->second,
+            .c = scope_ << kScopeShift | number,
+            .first = part.first,
+            .min = part.min,
+            .op = Op::kCapture};
   node.plain = part.plain;
   node.counted = part.counted;
   node.finite = false;
@@ -69,7 +87,9 @@ Expr RegularPool::derivative_of_capture(Expr expr, std::uint8_t byte) {
   auto word = words_[node.b] + static_cast<char>(byte);
   Expr ended = kEmpty;
   if (nodes_[node.a].nullable) {
-    ended = finish_(node.c, word);
+    const auto before = std::exchange(scope_, node.c >> kScopeShift);
+    ended = scopes_[scope_].finish(node.c & ((1U << kScopeShift) - 1), word);
+    scope_ = before;
     node.a = without_epsilon(node.a);
     if (node.a == kEmpty) return ended;
   }

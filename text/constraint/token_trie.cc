@@ -9,12 +9,13 @@
 namespace forge::text::constraint {
 namespace {
 
-std::vector<std::string> texts_of(const Tokenizer& tokenizer) {
+std::vector<std::string> texts_of(const Tokenizer& tokenizer, std::span<const std::int32_t> shown) {
   std::vector<std::string> texts(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const auto id = static_cast<std::int32_t>(i);
     if (!tokenizer.is_control(id)) texts[i] = tokenizer.decode_piece(id);
   }
+  for (const auto id : shown) texts.at(static_cast<std::size_t>(id)) = tokenizer.decode_piece(id, true);
   return texts;
 }
 
@@ -53,7 +54,8 @@ class Layout {
 
 }  // namespace
 
-TokenTrie::TokenTrie(const Tokenizer& tokenizer) : TokenTrie(texts_of(tokenizer), tokenizer.end_of_generation()) {}
+TokenTrie::TokenTrie(const Tokenizer& tokenizer, std::span<const std::int32_t> shown)
+    : TokenTrie(texts_of(tokenizer, shown), tokenizer.end_of_generation()) {}
 
 TokenTrie::TokenTrie(std::vector<std::string> tokens, std::vector<std::int32_t> end_tokens)
     : tokens_(std::move(tokens)), end_tokens_(std::move(end_tokens)) {

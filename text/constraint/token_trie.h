@@ -31,7 +31,9 @@ class TokenTrie {
   static constexpr std::size_t kBands = kBandBytes.size();
 
   /// Takes every token that stands for text: no control and unknown tokens, and none that ends a generation.
-  explicit TokenTrie(const Tokenizer& tokenizer);
+  explicit TokenTrie(const Tokenizer& tokenizer) : TokenTrie(tokenizer, {}) {}
+  /// `shown`: control tokens that stand for their spelling, besides.
+  TokenTrie(const Tokenizer& tokenizer, std::span<const std::int32_t> shown);
   /// The same for tokens given by their bytes; an empty one is no text. `end_tokens` end a generation.
   TokenTrie(std::vector<std::string> tokens, std::vector<std::int32_t> end_tokens);
 
