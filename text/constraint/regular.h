@@ -171,6 +171,7 @@ class RegularPool {
   Expr derivative_of(Expr expr, std::uint8_t byte);
   Expr derivative_of_spine(Expr expr, std::uint8_t byte);
   Expr derivative_of_capture(Expr expr, std::uint8_t byte);
+  Expr finished(std::uint32_t number, const std::string& word);
   Expr body(Expr call);
   bool explore_empty(Expr expr);
   Expr substitute(Expr expr, const std::array<Expr, 256>& images, std::unordered_map<Expr, Expr>& known);

@@ -66,13 +66,21 @@ Expr RegularPool::capture(Expr inner, std::uint32_t number) {
   return intern(node);
 }
 
+/// What follows a word of a capture, whose number has its scope.
+Expr RegularPool::finished(std::uint32_t number, const std::string& word) {
+  const auto before = std::exchange(scope_, number >> kScopeShift);
+  const auto rest = scopes_[scope_].finish(number & ((1U << kScopeShift) - 1), word);
+  scope_ = before;
+  return rest;
+}
+
 Expr RegularPool::without_captures(Expr expr, bool loose) {
   const auto node = nodes_[expr];
   if (!node.captures) return expr;
   if (node.op == Op::kCapture) {
     ByteSet none;
     none.add(0xFF);
-    return concat(node.a, loose ? finish_(node.c, {}) : bytes(none));
+    return concat(node.a, loose ? finished(node.c, {}) : bytes(none));
   }
   if (node.op == Op::kConcat) return concat(without_captures(node.a, loose), without_captures(node.b, loose));
   std::vector<Expr> parts;
@@ -87,9 +95,7 @@ Expr RegularPool::derivative_of_capture(Expr expr, std::uint8_t byte) {
   auto word = words_[node.b] + static_cast<char>(byte);
   Expr ended = kEmpty;
   if (nodes_[node.a].nullable) {
-    const auto before = std::exchange(scope_, node.c >> kScopeShift);
-    ended = scopes_[scope_].finish(node.c & ((1U << kScopeShift) - 1), word);
-    scope_ = before;
+    ended = finished(node.c, word);
     node.a = without_epsilon(node.a);
     if (node.a == kEmpty) return ended;
   }

@@ -45,7 +45,7 @@ Expr SchemaMachine::start() {
     if (explored_.size() > kSetsMax) document_.refuse(document_.root(), "properties", "the schema is too complex");
   }
   const auto all = value(root);
-  if (all == RegularPool::kEmpty) throw Error(ErrorCode::kUsage, "JSON schema, #", "no value satisfies it");
+  if (all == RegularPool::kEmpty) normalizer_.refuse_empty();
   return all;
 }
 

@@ -97,6 +97,9 @@ class SchemaNormalizer {
   /// False only if no value satisfies the set.
   bool inhabited(SchemaSet set);
 
+  /// Refuses a document that no value satisfies, and names what is to blame as far as that is known.
+  [[noreturn]] void refuse_empty();
+
   [[nodiscard]] SchemaSet property(const ObjectCase& object, std::string_view name);
   [[nodiscard]] SchemaSet item(const ArrayCase& array, std::size_t index);
   [[nodiscard]] static std::size_t prefix_size(const ArrayCase& array);

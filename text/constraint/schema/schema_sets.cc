@@ -1,5 +1,7 @@
 // Sets of schemas, their normal forms, and whether a value satisfies them.
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "text/constraint/schema/schema_normal.h"
@@ -180,6 +182,20 @@ bool SchemaNormalizer::inhabited(const ArrayCase& array) {
     if (!found) return false;
   }
   return true;
+}
+
+void SchemaNormalizer::refuse_empty() {
+  const auto& root = document_.root();
+  if (root.is_boolean()) document_.refuse(root, "", "the boolean schema false: no value satisfies it");
+  std::string names, last;
+  for (const auto& [keyword, value] : root.items()) {
+    if (keyword.starts_with('$') && keyword != "$ref") continue;
+    if (keyword == "title" || keyword == "description" || keyword == "definitions") continue;
+    names += (names.empty() ? "" : ", ") + keyword;
+    last = keyword;
+  }
+  if (names == last) document_.refuse(root, last, "no value satisfies it");
+  document_.refuse(root, "", fmt::format("no value satisfies all of {}", names));
 }
 
 /// False if it cannot be told.
