@@ -1,7 +1,6 @@
 #include "text/constraint/compile.h"
 
 #include "support/error.h"
-#include "text/constraint/compiled.h"
 #include "text/constraint/constraint.h"
 
 namespace forge::text::constraint {

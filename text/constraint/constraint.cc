@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "support/error.h"
-#include "text/constraint/compiled.h"
 #include "text/constraint/regex_syntax.h"
 
 namespace forge::text::constraint {
