@@ -1,8 +1,11 @@
 #include "runtime/mask_thread.h"
 
+#include <system_error>
+
 namespace forge::runtime {
 
 void compute_mask(Constrained& row) {
+  row.mask = {};
   try {
     if (row.forced.empty()) {
       row.mask = row.constraint->mask();
@@ -30,13 +33,18 @@ MaskThread::~MaskThread() {
 
 void MaskThread::begin(std::vector<std::shared_ptr<Constrained>>& rows) {
   if (rows.empty()) return;
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {  // no more threads: slower, but the same
+    for (const auto& row : rows) compute_mask(*row);
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     invariant(!busy_, "RT-020", "masks are waited for before others are begun");
     rows_.swap(rows);
     busy_ = true;
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
 }
 

@@ -69,7 +69,7 @@ bool EngineCore::step_ahead() {
   } else {
     forced_.clear();  // their masks force them
     scheduler_.advance();
-    find_masks(*ahead_.plan);
+    if (ahead_.masked) find_masks(*ahead_.plan);
   }
   return true;
 }

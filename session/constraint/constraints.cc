@@ -1,6 +1,7 @@
 #include "session/constraint/constraints.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "session/constraint/gated_constraint.h"
@@ -41,18 +42,16 @@ std::shared_ptr<CompiledConstraint> Constraints::compile(const ConstraintSource&
       return compiled.get();
     }
     ++compilations_;
-    entries_.push_front(
-        {.source = source, .bytes = kEntryBytes + 2 * source.text.size(), .compiled = promise.get_future().share()});
-    bytes_ += entries_.front().bytes;
-    for (; bytes_ > bytes_max_ && entries_.size() > 1; entries_.pop_back()) bytes_ -= entries_.back().bytes;
+    entries_.push_front({.source = source, .compiled = promise.get_future().share()});
   }
   try {
     auto compiled = text::constraint::compile(source, trie);
     promise.set_value(compiled);
+    forget_unused();
     return compiled;
   } catch (...) {
+    forget(source);  // before others see the error: what is kept has no error
     promise.set_exception(std::current_exception());
-    forget(source);
     throw;
   }
 }
@@ -60,10 +59,19 @@ std::shared_ptr<CompiledConstraint> Constraints::compile(const ConstraintSource&
 void Constraints::forget(const ConstraintSource& source) {
   const std::lock_guard lock(mutex_);
   std::erase_if(entries_, [&](const Entry& entry) {
-    const bool is_it = entry.source.syntax == source.syntax && entry.source.text == source.text;
-    if (is_it) bytes_ -= entry.bytes;
-    return is_it;
+    return entry.source.syntax == source.syntax && entry.source.text == source.text;
   });
+}
+
+/// Compiled constraints grow while they are used (automaton, masks), so all are measured whenever one is added.
+void Constraints::forget_unused() {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const bool is_ready = entry->compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    if (is_ready) bytes += entry->compiled.get()->memory_bytes() + entry->source.text.size();
+    entry = is_ready && bytes > bytes_max_ && entry != entries_.begin() ? entries_.erase(entry) : std::next(entry);
+  }
 }
 
 std::unique_ptr<runtime::TokenConstraint> Constraints::start(const std::shared_ptr<CompiledConstraint>& compiled,

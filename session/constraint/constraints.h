@@ -41,8 +41,7 @@ struct ConstraintVocabulary {
 /// See the head of this file. Thread-safe.
 class Constraints {
  public:
-  /// A compiled constraint counts as much as it may grow to, most of it kept masks.
-  static constexpr std::size_t kEntryBytes = std::size_t{40} << 20, kBytesMax = std::size_t{1} << 30;
+  static constexpr std::size_t kBytesMax = std::size_t{256} << 20;
 
   /// `tokenizer` must outlive this. `bytes_max`: of the compiled constraints that are kept, the longest unused of which
   /// are forgotten first; those in use live as long as their sequences. `shown`: control tokens that stand for their
@@ -64,12 +63,12 @@ class Constraints {
  private:
   struct Entry {
     ConstraintSource source;
-    std::size_t bytes = 0;
     std::shared_future<std::shared_ptr<CompiledConstraint>> compiled;
   };
 
   std::shared_ptr<const ConstraintVocabulary> vocabulary();
   void forget(const ConstraintSource& source);
+  void forget_unused();
 
   const text::Tokenizer* tokenizer_;
   std::size_t vocab_, bytes_max_;
@@ -78,7 +77,7 @@ class Constraints {
   std::shared_ptr<const ConstraintVocabulary> vocabulary_;
   mutable std::mutex mutex_;  ///< protects what follows
   std::list<Entry> entries_;  ///< the last used first
-  std::size_t bytes_ = 0, compilations_ = 0;
+  std::size_t compilations_ = 0;
 };
 
 }  // namespace forge::session

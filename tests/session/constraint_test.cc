@@ -46,7 +46,9 @@ void type(runtime::TokenConstraint& constraint, const std::string& text) {
 
 TEST_CASE("a source is compiled once while it is kept, and the longest unused is forgotten first") {
   const SmallVocabulary vocabulary;
-  Constraints constraints(*vocabulary.tokenizer, kColumns, 2 * Constraints::kEntryBytes + 1000);
+  Constraints measured(*vocabulary.tokenizer, kColumns);
+  const auto bytes = measured.compile(regex("a+"))->memory_bytes() + 2;
+  Constraints constraints(*vocabulary.tokenizer, kColumns, 2 * bytes + bytes / 2);
   const auto first = constraints.compile(regex("a+"));
   CHECK(constraints.compile(regex("a+")) == first);
   (void)constraints.compile(regex("b+"));
@@ -57,12 +59,14 @@ TEST_CASE("a source is compiled once while it is kept, and the longest unused is
   CHECK(constraints.compile(regex("a+")) == first);
   CHECK(constraints.compilations() == 3);
   (void)constraints.compile(regex("b+"));
-  CHECK(constraints.compilations() == 4);
+  CHECK((constraints.compilations() == 4 && constraints.kept() == 2));
   for (int i = 0; i < 2; ++i)  // what is refused is not kept
     CHECK(tests::code_of([&] { (void)constraints.compile(regex("(")); }) == ErrorCode::kUsage);
-  CHECK((constraints.compilations() == 6 && constraints.kept() <= 2));
-  const auto started = constraints.start(first);
+  CHECK((constraints.compilations() == 6 && constraints.kept() == 2));
+  const auto started = constraints.start(first);  // also what is no longer kept
   CHECK(allows(*started, SmallVocabulary::byte('a')));
+  Constraints small(*vocabulary.tokenizer, kColumns, 1);
+  for (const auto* text : {"a", "b"}) CHECK((small.compile(regex(text)) != nullptr && small.kept() == 1));
 }
 
 TEST_CASE("threads that want one source share one compilation, and states of it do not disturb each other") {
