@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <istream>
@@ -160,7 +159,7 @@ class ConstraintJobs {
 
 }  // namespace
 
-void inspect_constraints(const std::filesystem::path& model, std::istream& in, std::ostream& out) {
+void inspect_constraints(const std::filesystem::path& model, std::istream& in, std::ostream& out, bool times) {
   const auto gguf = loader::Gguf::open(model);
   const auto tokenizer = text::Tokenizer::open(gguf);
   ConstraintJobs jobs(*tokenizer);
@@ -176,7 +175,7 @@ void inspect_constraints(const std::filesystem::path& model, std::istream& in, s
                   R"(give {"regex": "...", "text": "..."})");
     out << jobs.answer(job, *source) << '\n';
   }
-  if (std::getenv("FORGE_CONSTRAINT_TIMES") != nullptr) jobs.print_times();
+  if (times) jobs.print_times();
 }
 
 }  // namespace forge::tools

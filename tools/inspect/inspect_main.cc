@@ -40,7 +40,7 @@ using namespace forge::tools;
 constexpr const char* kInspectFooter =
     "Further commands:\n"
     "  forge-inspect tokenize MODEL [--special] < TEXT      print the token ids of a text\n"
-    "  forge-inspect check-constraints MODEL < LINES        check texts against regular expressions\n"
+    "  forge-inspect check-constraints MODEL < LINES        check texts against schemas and grammars\n"
     "  forge-inspect render-chat --template FILE < JSON     print the prompt that a chat template makes\n"
     "  forge-inspect parse-answers < JSON LINES             parse answers: reasoning, content and tool calls\n"
     "  forge-inspect devices [--json]                       list the CPU, GPUs, drivers and compilers\n"
@@ -73,14 +73,20 @@ struct CheckConstraints {
   std::string model;
   Options options{"forge-inspect check-constraints",
                   "Says for each line on stdin whether its text is what its constraint allows, by masks of tokens.",
-                  "Reads {\"regex\": \"[0-9]+\", \"text\": \"42\"}. Writes {\"accepted\": true} or {\"refused\": "
-                  "\"why\"}, line for line.\n"};
+                  "Reads {\"schema\": {\"type\": \"integer\"}, \"text\": \"42\"}, or \"regex\" or \"gbnf\" with an "
+                  "expression or a grammar. Writes {\"accepted\": true} or {\"refused\": \"why\"}, line for line. With "
+                  "\"seed\": 1 for the text it writes a {\"text\": \"...\"} of random allowed tokens.\n"};
 
-  CheckConstraints() { options.positional("MODEL", model, "a GGUF file; its vocabulary is enough"); }
+  bool times = false;
+
+  CheckConstraints() {
+    options.positional("MODEL", model, "a GGUF file; its vocabulary is enough");
+    options.flag("--times", times, "print the times of compilation and masks on stderr");
+  }
   void run() const {
     std::ios::sync_with_stdio(false);
     std::ostringstream answers;
-    inspect_constraints(model, std::cin, answers);
+    inspect_constraints(model, std::cin, answers, times);
     Output().write(answers.view());
   }
 };

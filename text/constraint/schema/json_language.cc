@@ -59,7 +59,14 @@ Expr JsonLanguage::quoted_once(Expr decoded) {
 
 Expr JsonLanguage::spelled_numbers(Expr numbers) {
   if (numbers == number_) return parse_regex(pool_, R"(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?)");
-  if (pool_.is_empty(pool_.and_({numbers, with_fraction_}))) return pool_.flattened(numbers, kFlatStates);
+  if (numbers == integer_) return numbers;
+  if (pool_.is_empty(pool_.and_({numbers, with_fraction_}))) {
+    // A constant that is written as 2.0: above 2^53 many programs know no other spelling.
+    std::vector<Expr> all{pool_.flattened(numbers, kFlatStates)};
+    for (const auto& word : pool_.words(numbers, 50, 5000).value_or(std::vector<std::string>{}))
+      if (word.size() >= 16) all.push_back(pool_.literal(word + ".0"));
+    return pool_.or_(all);
+  }
   const auto zeros = pool_.repeat(pool_.literal("0"), 0, 8);
   const auto whole = pool_.flattened(pool_.and_({numbers, integer_}), kFlatStates);
   const auto broken = pool_.flattened(pool_.and_({numbers, with_fraction_}), kFlatStates);

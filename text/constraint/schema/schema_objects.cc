@@ -25,7 +25,9 @@ const std::vector<std::unique_ptr<SchemaMachine::ObjectForm>>& SchemaMachine::ob
 /// Nothing if no object satisfies the case.
 std::unique_ptr<SchemaMachine::ObjectForm> SchemaMachine::object_form(const ObjectCase& object) {
   if (object.wanted.size() > kWantedMax || (!object.wanted.empty() && object.max != kUnbounded))
-    document_.refuse(document_.root(), "not", "too many alternatives for the members of an object");
+    document_.refuse(document_.root(), "",
+                     "not supported: not, oneOf or if need too many members of one object, or some together with "
+                     "maxProperties");
   auto form = std::make_unique<ObjectForm>();
   form->min = object.min;
   form->max = object.max;
