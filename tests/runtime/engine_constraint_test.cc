@@ -108,7 +108,7 @@ TEST_CASE("constrained and free requests of one batch get the tokens that they g
     request.samples = i % 5 == 4 ? 3 : 1;
     request.sampling = {.temperature = i % 2 == 0 ? 0.0F : 1.0F, .min_p = 0.01F, .seed = i};
     if (i % 8 == 1) request.sampling.repeat_penalty = 1.2F;
-    const Rule rule{.salt = i + 1, .ends_after = i % 4 == 3 ? 9U : SIZE_MAX, .forces = i % 2 == 0};
+    const Rule rule{.salt = i + 1, .ends_after = i % 4 == 3 ? 9U : SIZE_MAX, .forces = i % 4 < 2};
     const bool constrained = i % 3 != 2;
     std::vector<Tokens> expected;
     for (std::uint32_t s = 0; s < request.samples; ++s) {
