@@ -71,7 +71,7 @@ def refusals(server):
         case("two constraints", *refused({"guided_regex": "a", "grammar": "b"}, "grammar", chat))
         case("a schema that is none", *refused({"guided_json": 5}, "guided_json", chat))
         case("a schema that is no JSON", *refused({"guided_json": "{"}, "guided_json", chat))
-        case("a grammar that is none", *refused({"grammar": "root ::="}, "grammar", chat))
+        case("a grammar that is none", *refused({"grammar": "root ::= missing"}, "grammar", chat))
         case("an unknown format", *refused({"response_format": {"type": "yaml"}}, "response_format", chat))
 
 
