@@ -73,7 +73,7 @@ class Fitter {
       calls.push_back(
           {.name = call["function"]["name"].get<std::string>(), .arguments = call["function"]["arguments"].dump()});
     auto content = message["content"].get<std::string>();
-    if (!content.empty()) content += "\n";
+    if (!content.empty()) content += '\n';
     message["content"] = content + text::calls_text(format_.layout, calls);
     message.erase("tool_calls");
   }

@@ -160,9 +160,8 @@ bool EngineCore::take_token(SequenceKey key, Prepared& open, StreamEvent event, 
   try {
     if (sample.constrained && !sample.constrained->constraint->accept(token))
       failed(kStaleMask);
-    else if (request.stop && request.stop(key.sample, token))
-      event.finish = FinishReason::kStop;
-    else if (sample.constrained && sample.constrained->constraint->ended())
+    else if ((request.stop && request.stop(key.sample, token)) ||
+             (sample.constrained && sample.constrained->constraint->ended()))
       event.finish = FinishReason::kStop;
   } catch (const Error& error) {  // of the constraint
     failed(error.line());

@@ -73,7 +73,7 @@ enum class CallKind : std::uint8_t { kOne, kTwo, kTwoKeys };
 std::string call_item(CallForm form, bool second, bool two_keys) {
   std::string arguments = "{\"forge_probe_key\": \"" + std::string(second ? kProbeValue2 : kProbeValue) + "\"";
   if (two_keys) arguments += ", \"forge_probe_next\": \"" + std::string(kProbeValue2) + "\"";
-  arguments += "}";
+  arguments += '}';
   if (form.as_text) arguments = json_string(arguments);
   std::string id(second ? kProbeId2 : kProbeId);
   if (form.long_id) id = second ? "functions.forge_probe_tool:1" : "functions.forge_probe_tool:0";

@@ -1,5 +1,7 @@
 #include "text/constraint/schema/schema_formats.h"
 
+#include <fmt/core.h>
+
 #include <array>
 #include <string>
 
@@ -38,8 +40,10 @@ std::string ipv6() {
     return most == 0 ? std::string() : "(" + h + "(:" + h + "){0," + std::to_string(most - 1) + "})?";
   };
   std::string all = "((" + h + ":){6}" + low;
-  for (int after = 5; after >= 0; --after)
-    all += "|" + before(5 - after) + "::" + (after > 0 ? "(" + h + ":){" + std::to_string(after) + "}" : "") + low;
+  for (int after = 5; after >= 0; --after) {
+    const auto groups = after > 0 ? fmt::format("({}:){{{}}}", h, after) : std::string();
+    all += fmt::format("|{}::{}{}", before(5 - after), groups, low);
+  }
   return all + "|" + before(6) + "::" + h + "|" + before(7) + "::)";
 }
 

@@ -67,7 +67,7 @@ NormalSchema SchemaNormalizer::made(const SchemaJson& schema) {
 }
 
 NormalSchema SchemaNormalizer::typed(const SchemaJson& schema) {
-  const auto all = anything();
+  auto all = anything();
   const auto* types = keyword_at(schema, "type");
   if (types == nullptr) return all;
   NormalSchema normal;

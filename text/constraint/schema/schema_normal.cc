@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace forge::text::constraint {
 namespace {
@@ -171,15 +172,28 @@ NormalSchema SchemaNormalizer::both(const NormalSchema& a, const NormalSchema& b
   return result;
 }
 
+/// Runs `work`, which asks what is inhabited. False if that could not be told.
+bool SchemaNormalizer::can_tell(const std::function<void()>& work) {
+  bool told = true;
+  ++probing_;
+  try {
+    work();
+  } catch (const Unknown&) {
+    told = false;
+  }
+  --probing_;
+  return told;
+}
+
 /// Many cases are looked at closely: those that no value satisfies would multiply.
 void SchemaNormalizer::prune(NormalSchema& normal, Place place) {
   if (normal.objects.size() > 4) {
-    ++probing_;
-    try {
-      std::erase_if(normal.objects, [&](const auto& one) { return !inhabited(one); });
-    } catch (const Unknown&) {
-    }
-    --probing_;
+    decltype(normal.objects) inhabited_ones;
+    const bool told = can_tell([&] {
+      std::ranges::copy_if(normal.objects, std::back_inserter(inhabited_ones),
+                           [&](const auto& one) { return inhabited(one); });
+    });
+    if (told) normal.objects = std::move(inhabited_ones);
   }
   if (normal.objects.size() > kCasesMax || normal.arrays.size() > kCasesMax)
     document_.refuse(*place.schema, place.keyword, fmt::format("more than {} alternatives", kCasesMax));

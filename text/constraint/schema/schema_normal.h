@@ -137,6 +137,7 @@ class SchemaNormalizer {
   bool inhabited(const ArrayCase& array);
   void prune(NormalSchema& normal, Place place);
   bool proven_empty(const NormalSchema& normal);
+  bool can_tell(const std::function<void()>& work);
   void spend(std::size_t work, Place place);
 
   // Keywords (schema_keywords.cc, schema_applicators.cc).

@@ -202,15 +202,12 @@ void SchemaNormalizer::refuse_empty() {
 bool SchemaNormalizer::proven_empty(const NormalSchema& all) {
   if (all.null || all.yes || all.no || all.numbers != RegularPool::kEmpty || all.texts != RegularPool::kEmpty)
     return false;
-  ++probing_;
   bool empty = false;
-  try {
+  const bool told = can_tell([&] {
     empty = std::ranges::none_of(all.objects, [&](const auto& one) { return inhabited(one); }) &&
             std::ranges::none_of(all.arrays, [&](const auto& one) { return inhabited(one); });
-  } catch (const Unknown&) {
-  }
-  --probing_;
-  return empty;
+  });
+  return told && empty;
 }
 
 }  // namespace forge::text::constraint
