@@ -255,7 +255,7 @@ class GbnfParser {
       if (last < first) fail("a range of characters is out of order");
       ranges.push_back({first, last});
     }
-    return utf8_of(pool_, negated ? complement(ranges) : std::move(ranges));
+    return utf8_of(pool_, negated ? complement(ranges) : ranges);
   }
 
   RegularPool& pool_;
