@@ -8,7 +8,7 @@
 
 #include "runtime/engine/engine_core.h"
 #include "support/error.h"
-#include "tests/runtime/fake_executor.h"
+#include "tests/runtime/engine_bench.h"
 #include "tests/runtime/scripted_constraint.h"
 
 namespace forge::engine {
@@ -45,16 +45,8 @@ Tokens reference(const FakeExecutor& executor, const Tokens& prompt, const runti
   return tokens;
 }
 
-struct ConstraintBench {
-  explicit ConstraintBench(const FakeShape& shape = {}, const EngineOptions& options = {})
-      : executor(shape), core(executor, options, [this] { return now; }) {}
-  std::shared_ptr<Stream> submit(Request request) {
-    auto prepared = core.prepare(std::move(request));
-    REQUIRE(prepared.has_value());
-    auto stream = EngineCore::stream_of(*prepared);
-    REQUIRE(core.submit(*std::move(prepared)).has_value());
-    return stream;
-  }
+struct ConstraintBench : test::EngineBench {
+  using EngineBench::EngineBench;
   void run() {
     for (int i = 0; i < 10'000 && !core.idle(); ++i) {
       if (each) each();
@@ -64,9 +56,6 @@ struct ConstraintBench {
     REQUIRE(core.idle());
     CHECK(core.metrics().kv_blocks_free == core.metrics().kv_blocks);
   }
-  Time now = std::chrono::seconds(100);
-  FakeExecutor executor;
-  EngineCore core;
   std::function<void()> each;
 };
 

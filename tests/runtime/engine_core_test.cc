@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "support/error.h"
-#include "tests/runtime/fake_executor.h"
+#include "tests/runtime/engine_bench.h"
 
 namespace forge::engine {
 namespace {
@@ -21,21 +21,9 @@ using Fault = FakeExecutor::Fault;
 
 const std::vector<std::int32_t> kPrompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
 
-struct CoreBench {
-  explicit CoreBench(const EngineOptions& options = {}, const FakeShape& shape = {})
-      : executor(shape), core(executor, options, [this] { return now; }) {}
+struct CoreBench : test::EngineBench {
+  explicit CoreBench(const EngineOptions& options = {}, const FakeShape& shape = {}) : EngineBench(shape, options) {}
 
-  Time now = seconds(100);
-  FakeExecutor executor;
-  EngineCore core;
-
-  std::shared_ptr<Stream> submit(Request request) {
-    auto prepared = core.prepare(std::move(request));
-    REQUIRE(prepared.has_value());
-    auto stream = EngineCore::stream_of(*prepared);
-    REQUIRE(core.submit(*std::move(prepared)).has_value());
-    return stream;
-  }
   void run() {
     for (int i = 0; i < 10'000 && !core.idle(); ++i)
       if (!core.step()) now = std::max(now, core.next_event());

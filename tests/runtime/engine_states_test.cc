@@ -5,30 +5,21 @@
 
 #include "runtime/engine/engine_core.h"
 #include "support/error.h"
-#include "tests/runtime/fake_executor.h"
+#include "tests/runtime/engine_bench.h"
 
 namespace forge::test {
 namespace {
 
 using namespace forge::engine;
 
-struct StateBench {
-  explicit StateBench(const FakeShape& shape, EngineOptions options = {})
-      : executor(shape), core(executor, options, [this] { return now; }) {}
-
-  Time now = std::chrono::seconds(1);
-  FakeExecutor executor;
-  EngineCore core;
+struct StateBench : EngineBench {
+  using EngineBench::EngineBench;
 
   std::shared_ptr<Stream> submit(const std::vector<std::int32_t>& prompt, std::size_t tokens, std::size_t samples = 1,
                                  std::vector<std::int32_t> stops = {}) {
     Request request{.prompt = prompt, .max_tokens = tokens, .samples = samples, .stop_tokens = std::move(stops)};
     request.sampling.temperature = 0;
-    auto prepared = core.prepare(std::move(request));
-    REQUIRE(prepared.has_value());
-    auto stream = EngineCore::stream_of(*prepared);
-    REQUIRE(core.submit(*std::move(prepared)).has_value());
-    return stream;
+    return EngineBench::submit(std::move(request));
   }
   void run() {
     for (int i = 0; i < 10'000 && !core.idle(); ++i) {
