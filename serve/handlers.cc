@@ -114,7 +114,7 @@ Handlers::Result Handlers::run(Call& call, Job job) {
   auto& api = call.api;
   MakeConstraint constraint = std::move(job.calls);
   if (job.params.structured) {
-    auto made = job.model->structured().start(*job.params.structured, job.chat);
+    auto made = job.model->constraint(*job.params.structured, job.chat);
     if (!made) return answer_of(made.error());
     constraint = *std::move(made);
   }

@@ -22,7 +22,7 @@ ServedModel::ServedModel(Parts parts)
       sampling_(std::move(parts.sampling)),
       tokenizer_(parts.tokenizer),
       engine_(std::move(parts.executor), parts.engine),
-      structured_(*tokenizer_, engine_.executor().vocab(), parts.chat_template) {
+      structured_(*tokenizer_, engine_.executor().vocab()) {
   if (parts.chat_template.empty()) return;
   template_ = text::ChatTemplate::parse(parts.chat_template);
   answers_ = session::answer_format_of(*tokenizer_, parts.chat_template);

@@ -46,7 +46,6 @@ class ServedModel {
   [[nodiscard]] const session::SamplingDefaults& sampling() const { return sampling_; }
 
   // The functions below may be called from any thread.
-  [[nodiscard]] StructuredAnswers& structured() { return structured_; }
   /// Token ids of a prompt. In text, the spelling of a control token becomes that token, and the ids begin with one BOS
   /// if the model wants one. Ids are returned as they are. Errors: 400 for an empty prompt.
   [[nodiscard]] Read<std::vector<std::int32_t>> encode(const Prompt& prompt) const;
@@ -61,6 +60,11 @@ class ServedModel {
   [[nodiscard]] Read<std::string> render(std::string_view conversation) const;
   /// How the answer to a chat is to be read. `prompt`: as rendered.
   [[nodiscard]] std::shared_ptr<const AnswerRules> answer_rules(const ChatBody& body, std::string prompt) const;
+  /// What constrains a text, or the content of a chat's answer (StructuredAnswers::start).
+  [[nodiscard]] Read<MakeConstraint> constraint(const StructuredOutput& output,
+                                                std::optional<std::string_view> prompt) {
+    return structured_.start(output, answers_, prompt);
+  }
   /// What constrains the calls of an answer (StructuredAnswers::start_calls).
   [[nodiscard]] Read<MakeConstraint> call_constraint(const ChatBody& body, std::string_view prompt) {
     return structured_.start_calls(body, answers_, shown_, prompt);

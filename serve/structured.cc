@@ -7,12 +7,10 @@
 
 namespace forge::serve {
 
-Read<MakeConstraint> StructuredAnswers::start(const StructuredOutput& output, std::optional<std::string_view> prompt) {
+Read<MakeConstraint> StructuredAnswers::start(const StructuredOutput& output, const text::AnswerFormat& format,
+                                              std::optional<std::string_view> prompt) {
   std::optional<session::ConstraintGate> gate;
-  if (prompt && !chat_template_.empty()) {
-    std::call_once(once_, [&] { format_ = session::answer_format_of(tokenizer_, chat_template_); });
-    gate = session::reasoning_gate(format_, *prompt);
-  }
+  if (prompt) gate = session::reasoning_gate(format, *prompt);
   try {
     return [this, compiled = constraints_.compile(output.source), gate = std::move(gate)] {
       return constraints_.start(compiled, gate ? &*gate : nullptr);

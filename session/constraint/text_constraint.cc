@@ -54,19 +54,11 @@ bool TextConstraint::ended() {
   return true;
 }
 
-/// As the tokenizer spells it, unless that is another text: some put a space before a text, or change it.
-std::vector<std::int32_t> TextConstraint::spelled(const std::string& text) const {
-  auto ids = vocabulary_->tokenizer->encode(text, {.parse_special = vocabulary_->shows_control});
-  std::string back;
-  for (const auto id : ids) back += vocabulary_->trie->bytes(id);
-  return back == text ? ids : vocabulary_->trie->spelled(text);
-}
-
 std::vector<std::int32_t> TextConstraint::forced(std::size_t tokens_max) {
   auto text = constraint_.forced(kForcedBytesMax);
   drop_partial_character(text);
   if (end_ || text.empty()) return {};
-  auto ids = spelled(text);
+  auto ids = vocabulary_->trie->spelled_by(*vocabulary_->tokenizer, text, vocabulary_->shows_control);
   std::size_t accepted = 0;
   while (accepted < ids.size() && constraint_.accept(ids[accepted])) ++accepted;
   const bool whole = accepted == ids.size() && constraint_.can_end();

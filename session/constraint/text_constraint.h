@@ -26,8 +26,6 @@ class TextConstraint final : public runtime::TokenConstraint {
   bool ended() override;
 
  private:
-  [[nodiscard]] std::vector<std::int32_t> spelled(const std::string& text) const;
-
   text::constraint::Constraint constraint_;
   std::shared_ptr<const ConstraintVocabulary> vocabulary_;
   std::vector<std::uint32_t> mask_;  ///< where the vocabulary's size is not that of the logits

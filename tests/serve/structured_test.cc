@@ -109,11 +109,13 @@ TEST_CASE("constraints of the wrong kind, and two at once, are refused by name")
 TEST_CASE("a request's constraint: compiled once, refused in one line, and behind the reasoning of a chat") {
   const ByteVocabulary vocabulary;
   const auto of = ByteVocabulary::of;
-  StructuredAnswers answers(*vocabulary.tokenizer, 261,
-                            "{% for m in messages %}{% if m.role == 'assistant' %}<think>{{ m.reasoning_content }}"
-                            "</think>{% endif %}{{ m['content'] }}{% endfor %}");
+  StructuredAnswers answers(*vocabulary.tokenizer, 261);
+  const auto format =
+      session::answer_format_of(*vocabulary.tokenizer,
+                                "{% for m in messages %}{% if m.role == 'assistant' %}<think>{{ m.reasoning_content }}"
+                                "</think>{% endif %}{{ m['content'] }}{% endfor %}");
   const StructuredOutput yes_or_no{{ConstraintSyntax::kRegex, "yes|no"}, "guided_choice"};
-  const auto make = answers.start(yes_or_no, std::nullopt);
+  const auto make = answers.start(yes_or_no, format, std::nullopt);
   REQUIRE(make.has_value());
   const auto one = (*make)();
   CHECK((allows(*one, of('y')) && allows(*one, of('n')) && !allows(*one, of('o')) && !allows(*one, 2)));
@@ -123,18 +125,18 @@ TEST_CASE("a request's constraint: compiled once, refused in one line, and behin
   const auto other = (*make)();
   CHECK(other->accept(of('y')));
 
-  const auto refused = answers.start({{ConstraintSyntax::kRegex, "(a"}, "guided_regex"}, std::nullopt);
+  const auto refused = answers.start({{ConstraintSyntax::kRegex, "(a"}, "guided_regex"}, format, std::nullopt);
   REQUIRE(!refused.has_value());
   CHECK((refused.error().status == 400 && refused.error().param == "guided_regex"));
   CHECK(refused.error().message.find('\n') == std::string::npos);
 
   // A prompt that opened the reasoning, one that closed it, and one that leaves it to the model.
-  const auto opened = (*answers.start(yes_or_no, "x<think>"))();
+  const auto opened = (*answers.start(yes_or_no, format, "x<think>"))();
   CHECK((allows(*opened, of('z')) && !allows(*opened, 2)));
   CHECK((opened->accept(of('z')) && opened->accept(4) && !allows(*opened, of('z')) && opened->accept(of('y'))));
-  const auto closed = (*answers.start(yes_or_no, "x<think></think>\n"))();
+  const auto closed = (*answers.start(yes_or_no, format, "x<think></think>\n"))();
   CHECK((!allows(*closed, of('z')) && !allows(*closed, 3) && allows(*closed, of('y'))));
-  const auto free = (*answers.start(yes_or_no, "x"))();
+  const auto free = (*answers.start(yes_or_no, format, "x"))();
   CHECK((!allows(*free, of('z')) && allows(*free, 3) && allows(*free, of('y'))));
   CHECK((free->accept(3) && allows(*free, of('z')) && free->accept(4) && !allows(*free, of('z'))));
 }

@@ -173,4 +173,10 @@ std::optional<CodeRanges> general_category(std::string_view name) {
   return normalized(std::move(ranges));
 }
 
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 }  // namespace forge::text::constraint

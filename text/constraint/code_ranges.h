@@ -34,4 +34,7 @@ using CodeRanges = std::vector<CodeRange>;
 /// name: "L", "Lu", "Letter", "Uppercase_Letter"; also "Any" and "ASCII". Nothing if there is no such category.
 [[nodiscard]] std::optional<CodeRanges> general_category(std::string_view name);
 
+/// The value of a hexadecimal digit; -1 if it is none.
+[[nodiscard]] int hex_value(char c);
+
 }  // namespace forge::text::constraint

@@ -219,15 +219,9 @@ class GbnfParser {
   std::uint32_t hex(unsigned digits) {
     std::uint32_t value = 0;
     for (unsigned i = 0; i < digits; ++i, ++at_) {
-      const char c = peek();
-      const char lower = static_cast<char>(c | 32);
-      if (c >= '0' && c <= '9') {
-        value = value << 4 | static_cast<unsigned>(c - '0');
-      } else if (lower >= 'a' && lower <= 'f') {
-        value = value << 4 | static_cast<unsigned>(lower - 'a' + 10);
-      } else {
-        fail(fmt::format("{} hexadecimal digits are missing", digits));
-      }
+      const int digit = hex_value(peek());
+      if (digit < 0) fail(fmt::format("{} hexadecimal digits are missing", digits));
+      value = value << 4 | static_cast<unsigned>(digit);
     }
     if (value > kCodeMax || (value >= 0xD800 && value <= 0xDFFF)) fail("an escape that is no character");
     return value;

@@ -47,38 +47,30 @@ class RulesBuilder {
     return facts.productive && (facts.recursive || facts.weight > kInlineWeight);
   }
 
-  bool nullable(const GrammarNode& node) const {
-    const auto is_nullable = [&](const auto& part) { return nullable(part); };
+  /// A fact that holds of a sequence if it holds of all its parts, and of alternatives if it holds of one.
+  /// of_language(Expr): whether it holds of a language.
+  template <class OfLanguage>
+  bool holds(const GrammarNode& node, bool Facts::* fact, const OfLanguage& of_language) const {
+    const auto of_part = [&](const auto& part) { return holds(part, fact, of_language); };
     switch (node.kind) {
       case RuleKind::kLanguage:
-        return pool_.nullable(node.language);
+        return of_language(node.language);
       case RuleKind::kRule:
-        return facts_[node.rule].nullable;
+        return facts_[node.rule].*fact;
       case RuleKind::kConcat:
-        return std::ranges::all_of(node.parts, is_nullable);
+        return std::ranges::all_of(node.parts, of_part);
       case RuleKind::kOr:
-        return std::ranges::any_of(node.parts, is_nullable);
+        return std::ranges::any_of(node.parts, of_part);
       case RuleKind::kRepeat:
         break;
     }
-    return node.min == 0 || nullable(node.parts[0]);
+    return node.min == 0 || of_part(node.parts[0]);
   }
-
+  bool nullable(const GrammarNode& node) const {
+    return holds(node, &Facts::nullable, [&](Expr language) { return pool_.nullable(language); });
+  }
   bool productive(const GrammarNode& node) const {
-    const auto is_productive = [&](const auto& part) { return productive(part); };
-    switch (node.kind) {
-      case RuleKind::kLanguage:
-        return node.language != RegularPool::kEmpty;
-      case RuleKind::kRule:
-        return facts_[node.rule].productive;
-      case RuleKind::kConcat:
-        return std::ranges::all_of(node.parts, is_productive);
-      case RuleKind::kOr:
-        return std::ranges::any_of(node.parts, is_productive);
-      case RuleKind::kRepeat:
-        break;
-    }
-    return node.min == 0 || productive(node.parts[0]);
+    return holds(node, &Facts::productive, [](Expr language) { return language != RegularPool::kEmpty; });
   }
 
   ByteSet first(const GrammarNode& node) const {

@@ -24,11 +24,6 @@ CodeRanges ranges_of(std::span<const CodeRange> ranges) {
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
-int hex_value(char c) {
-  if (is_digit(c)) return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 bool is_surrogate(std::uint32_t code) {
   return code >= 0xD800 && code <= 0xDFFF;
 }

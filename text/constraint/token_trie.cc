@@ -138,4 +138,12 @@ std::vector<std::int32_t> TokenTrie::spelled(std::string_view text) const {
   return ids;
 }
 
+std::vector<std::int32_t> TokenTrie::spelled_by(const Tokenizer& tokenizer, std::string_view text,
+                                                bool parse_special) const {
+  auto ids = tokenizer.encode(text, {.parse_special = parse_special});
+  std::string back;
+  for (const auto id : ids) back += bytes(id);
+  return back == text ? ids : spelled(text);
+}
+
 }  // namespace forge::text::constraint

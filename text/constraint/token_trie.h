@@ -63,6 +63,10 @@ class TokenTrie {
   void add_same(std::span<std::uint32_t> mask) const;
   /// Tokens that spell `text`: the longest match again and again. Empty if some byte has no token.
   [[nodiscard]] std::vector<std::int32_t> spelled(std::string_view text) const;
+  /// Tokens that spell `text` as the tokenizer does, unless that spells another text: some put a space before a text,
+  /// or change it. Then as above. `parse_special`: as EncodeOptions has it.
+  [[nodiscard]] std::vector<std::int32_t> spelled_by(const Tokenizer& tokenizer, std::string_view text,
+                                                     bool parse_special = false) const;
 
  private:
   struct Same {

@@ -58,14 +58,6 @@ class ConstraintTimes {
   }
 };
 
-/// The ids of `text` as the model would generate it: without the space that some tokenizers put before a text.
-std::vector<std::int32_t> ids_of(const text::Tokenizer& tokenizer, const TokenTrie& trie, const std::string& text) {
-  const auto ids = tokenizer.encode(text);
-  std::string spelled;
-  for (const auto id : ids) spelled += trie.bytes(id);
-  return spelled == text ? ids : trie.spelled(text);
-}
-
 std::optional<ConstraintSource> source_of(const Json& job) {
   if (job.contains("schema")) return ConstraintSource{ConstraintSyntax::kJsonSchema, job["schema"].dump()};
   for (const auto& [key, syntax] : {std::pair("regex", ConstraintSyntax::kRegex), {"gbnf", ConstraintSyntax::kGbnf}})
@@ -115,7 +107,7 @@ class ConstraintJobs {
   }
 
   bool accepts(Constraint& constraint, const std::string& text) {
-    const auto ids = ids_of(tokenizer_, *trie_, text);
+    const auto ids = trie_->spelled_by(tokenizer_, text);
     if (ids.empty() && !text.empty()) return false;
     for (const auto id : ids) {
       const auto at = static_cast<std::size_t>(id);
