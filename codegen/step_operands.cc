@@ -10,8 +10,9 @@ using plan::Operand;
 using plan::Space;
 
 std::uint32_t row_bytes_of(DType type, std::int64_t cols) {
-  return static_cast<std::uint32_t>(is_quantized_activation(type) ? ir::stored_row_bytes(type, cols)
-                                                                  : cols * kFloatBytes);
+  const bool narrow =
+      is_quantized_activation(type) || type == DType::kF16A || type == DType::kF16 || type == DType::kBF16;
+  return static_cast<std::uint32_t>(narrow ? ir::stored_row_bytes(type, cols) : cols * kFloatBytes);
 }
 
 Operand StepOperands::of(ir::Value value) const {

@@ -124,6 +124,8 @@ bool is_weight_dtype(DType type) {
   switch (type) {
     case DType::kQ8A_32:
     case DType::kQ8A_16:
+    case DType::kQ16A_16:
+    case DType::kF16A:
     case DType::kState:
     case DType::kI8:
     case DType::kI16:

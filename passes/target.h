@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,7 +32,8 @@ struct Choice {
   std::int64_t counter_bytes = 0;  ///< bytes of u32 counters in Space::Counters that the step uses
   std::vector<float> constants;    ///< data that the kernel reads besides its operands
   KernelSource kernel;             ///< empty if the target has the kernel precompiled
-  std::vector<Choice> then{};      ///< steps that follow at once and share this one's scratch; costs are on the first
+  std::vector<Choice> then{};      ///< steps that follow at once and share this one's scratch
+  std::size_t main = 0;            ///< which of all these has the costs: 0 is this, 1 the first of `then`
 };
 
 /// Why a group has no kernel.
@@ -40,11 +42,16 @@ struct Refusal {
   std::string fix;  ///< what the user can do; may be empty
 };
 
+/// Types in which a variant stores values, where they differ from the graph's: rows that only some kernels read, in the
+/// form that these want.
+using StoredTypes = std::map<ir::Value, DType>;
+
 /// The variant for which a step is chosen.
 struct Binding {
   ir::Bounds bounds;
   const RowLayout& rows;
   const ir::ValueNumbers& numbers;
+  const StoredTypes& stored;
 };
 
 /// One target of compilation.
@@ -83,6 +90,13 @@ class Target {
   /// members of a group and the nodes to add. A group that it accepts may be refused by `choose` for its size only.
   [[nodiscard]] virtual std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                                  std::span<const ir::NodeId> members) const = 0;
+
+  /// The values that a variant stores in another type than the graph's. steps: the nodes of each step, in topological
+  /// order. Values of other steps' views keep their types.
+  [[nodiscard]] virtual StoredTypes stored_types(const ir::Graph&, std::span<const std::vector<ir::NodeId>>,
+                                                 const ir::Bounds&) const {
+    return {};
+  }
 
   /// The step that runs a group in a variant: the only place where a kernel is selected.
   [[nodiscard]] virtual std::expected<Choice, Refusal> choose(const ir::Graph& graph,

@@ -51,6 +51,7 @@ enum class DType : std::uint8_t {
   kState = 129,    ///< an opaque state value such as the KV cache; it has no elements
   kQ8A_16 = 130,   ///< GPU activations: blocks of 16 int8, a BF16 scale, a 16-bit sum (kernels/gpu/activations.h)
   kQ16A_16 = 131,  ///< GPU activations of 16 bits: two rows of q8a_16, whose sum is the row
+  kF16A = 132,     ///< GPU activations for matrix tiles: F16, divided by 16 (kernels/gpu/activations.h)
 };
 
 /// Size and name of a type. Quantised types store whole blocks of consecutive elements of a row; plain types have
@@ -102,6 +103,7 @@ inline constexpr std::array kDTypes{
     DTypeInfo{DType::kState, "state", 1, 0},
     DTypeInfo{DType::kQ8A_16, "q8a_16", 16, 20},
     DTypeInfo{DType::kQ16A_16, "q16a_16", 16, 40},
+    DTypeInfo{DType::kF16A, "f16a", 1, 2},
 };
 
 /// The table row of a type number, or nullptr if no type has it. Numbers read from a file must come through here: a

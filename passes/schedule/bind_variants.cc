@@ -69,9 +69,9 @@ std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const StepNodes
                   choice.error().why, choice.error().fix);
     invariant(choice->scratch_bytes >= 0, "PH-004", "a kernel asks for negative scratch");
     const ir::Cost cost = cost_of_step(graph, nodes, binding.bounds);
-    plan::StepT& step = choice->step;
-    step.layer = layer_of_step(graph, nodes);
-    for (Choice& next : choice->then) next.step.layer = step.layer;
+    plan::StepT& step = choice->main == 0 ? choice->step : choice->then.at(choice->main - 1).step;
+    choice->step.layer = layer_of_step(graph, nodes);
+    for (Choice& next : choice->then) next.step.layer = choice->step.layer;
     step.weight_bytes = cost.weight_bytes;
     step.activation_bytes = cost.activation_bytes;
     step.flops = cost.flops;
@@ -109,9 +109,10 @@ Program bind_variants(ir::Graph graph, const Target& target, std::span<const Tar
   for (const auto& spec : variants) {
     try {
       Variant variant{.name = spec.name, .bounds = spec.bounds};
-      variant.buffers = plan_buffers(graph, order, spec.bounds, views);
+      variant.stored = target.stored_types(graph, order, spec.bounds);
+      variant.buffers = plan_buffers(graph, order, spec.bounds, views, variant.stored);
       const RowLayout rows(graph, variant.buffers);
-      const Binding binding{spec.bounds, rows, numbers};
+      const Binding binding{spec.bounds, rows, numbers, variant.stored};
       variant.steps = choose_steps(graph, order, target, binding);
       for (Choice& choice : target.sampling(graph, binding)) {
         sampling_bytes = std::max(sampling_bytes, choice.scratch_bytes);

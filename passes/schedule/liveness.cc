@@ -14,8 +14,14 @@ using ir::Value;
 /// place, that of an operand.
 class Planner {
  public:
-  Planner(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds, const Views& views)
-      : graph_(graph), steps_(steps), step_of_(step_of_node(graph, steps)), bounds_(bounds), views_(views) {}
+  Planner(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds, const Views& views,
+          const StoredTypes& stored)
+      : graph_(graph),
+        steps_(steps),
+        step_of_(step_of_node(graph, steps)),
+        bounds_(bounds),
+        views_(views),
+        stored_(stored) {}
 
   std::vector<Buffer> run() {
     for (std::size_t step = 0; step < steps_.size(); ++step)
@@ -25,6 +31,11 @@ class Planner {
   }
 
  private:
+  [[nodiscard]] std::int64_t bytes_of(Value value) const {
+    auto type = graph_.type(value);
+    if (const auto found = stored_.find(value); found != stored_.end()) type.dtype = found->second;
+    return type.bytes(bounds_);
+  }
   [[nodiscard]] std::int32_t step_of(Value value) const { return step_of_[value.node]; }
 
   /// The last step that reads the value; its producer if no step does.
@@ -47,8 +58,7 @@ class Planner {
       return;
     }
     buffer_of_[value] = buffers_.size();
-    buffers_.push_back(
-        {.value = value, .bytes = graph_.type(value).bytes(bounds_), .first = step_of(value), .last = last_use(value)});
+    buffers_.push_back({.value = value, .bytes = bytes_of(value), .first = step_of(value), .last = last_use(value)});
   }
 
   /// The buffer that `value` may overwrite. Walks up from the value through ops of its step that may work in place, to
@@ -60,7 +70,7 @@ class Planner {
       const Value at = open.back();
       open.pop_back();
       for (const Value& operand : in_place_operands(at.node)) {
-        if (graph_.type(operand).bytes(bounds_) != graph_.type(value).bytes(bounds_)) continue;
+        if (bytes_of(operand) != bytes_of(value)) continue;
         if (step_of(operand) == step_of(value))
           open.push_back(operand);
         else if (const auto host = free_after(operand, step_of(value)))
@@ -97,6 +107,7 @@ class Planner {
   std::vector<std::int32_t> step_of_;
   ir::Bounds bounds_;
   const Views& views_;
+  const StoredTypes& stored_;
   std::vector<Buffer> buffers_;
   std::map<Value, std::size_t> buffer_of_;
 };
@@ -104,8 +115,8 @@ class Planner {
 }  // namespace
 
 std::vector<Buffer> plan_buffers(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds,
-                                 const Views& views) {
-  return Planner(graph, steps, bounds, views).run();
+                                 const Views& views, const StoredTypes& stored) {
+  return Planner(graph, steps, bounds, views, stored).run();
 }
 
 }  // namespace forge::passes
