@@ -6,6 +6,7 @@
 
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/matmul_draft.h"
 #include "codegen/gpu/source/weight_text.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "kernels/quant/planes.h"
@@ -60,6 +61,7 @@ void GpuChooser::launch(std::string_view stem, const KernelText& text, std::span
   launch.blocks = text.blocks;
   launch.threads = text.threads;
   launch.waits_itself = true;
+  launch.lds_bytes = text.lds_bytes;
   out_.step.body.Set(std::move(launch));
   out_.kernel = kernel_source(target_, stem, text);
   for (const auto& argument : arguments) out_.step.operands.push_back(operand_of(argument));
@@ -149,8 +151,8 @@ std::string GpuChooser::refuses_alignment(const TileDraft& draft) const {
 }
 
 EpilogueContext GpuChooser::epilogue_context() const {
-  return {[this](ir::Value value) { return binding_.rows.row_elements(value); }, binding_.bounds.table_blocks,
-          kGpuKvBlockTokens};
+  return {[this](ir::Value value) { return binding_.rows.row_elements(value); },
+          [this](ir::Value value) { return stored_type(value); }, binding_.bounds.table_blocks, kGpuKvBlockTokens};
 }
 
 /// Few tokens: one launch, whose last block makes the rows. Many: the rows are a launch of their own, in which each row
@@ -222,57 +224,57 @@ void GpuChooser::tile(const TileDraft& draft, const EpilogueShape& shape) {
     rows(draft, shape, epilogue);
 }
 
+/// Rows of f32 may be columns of wider rows (a split that is a view).
+void GpuChooser::write_stride(const TileDraft& draft, const MatmulWeight& weight, ConfigText& out) const {
+  const auto floats = row_floats(draft.input);
+  if (is_float(weight.dtype) && weight.experts == 0 && floats != weight.heads * weight.k)
+    out.number("kXFloats", floats);
+}
+
 /// Steps with many tokens use matrix instructions (matmul_tiles.h) where choose_tiles allows it, all others
 /// matmul_rows.h. Rows of logits (rows.count != 0) are few, so they always use the latter.
 void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
                         const MatmulTail* tail) {
-  const auto weight = graph_.operand(draft.source, 1);
-  const auto& type = graph_.type(weight);
-  const bool experts = graph_.op(draft.source) == Op::kExpertMatmul;
-  const bool batched = graph_.op(draft.source) == Op::kBatchedMatmul;
-  const auto heads = batched ? type.shape[0].value : 1;
-  const auto n = type.shape[type.shape.size() - 2].value * heads, k = type.cols();
+  const auto weight = weight_of(graph_, draft.source);
+  const auto k = weight.k, heads = weight.heads, n = weight.columns * heads;
+  const bool experts = weight.experts > 0;
   const auto rows = rows_of_step(draft.rows);
   const auto bound = rows.bound * draft.slots;
-  const auto tuning = tuning_for(tuning_, fmt::format("{}x{}", n, k));
-  const auto count = experts ? type.shape[0].value : 0;
-  auto tile_shape = shape;  // a tile's columns must lie in one head
-  if (heads > 1) tile_shape.divides = std::gcd(tile_shape.divides, n / heads);
-  const auto tiles = rows.count != 0 || tail != nullptr
-                         ? std::nullopt
-                         : choose_tiles(target_, type.dtype, n, k, rows.bound, draft.slots, count, tile_shape, tuning);
+  const auto tiles =
+      tail != nullptr ? std::nullopt : tiles_of(target_, tuning_, graph_, {draft, shape}, binding_.bounds);
   const auto terms = activation_terms(graph_.type(draft.input).dtype);
   KernelText text{.header = tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
                   .kernel = tiles ? "MatmulTiles" : "MatmulRows",
                   .defaults = tiles ? "TilesDefaults" : "MatmulDefaults",
                   .before = epilogue.text + "\n"};
-  text.config.use("Weight", weight_type(weight))
+  text.config.use("Weight", weight_type(weight.value))
       .use("Epilogue", "gpu::Epilogue")
       .number("kTokensTotal", bound)
       .number("kCount", rows.count);
   if (tiles) {
     tiles->write_to(text.config);
-    if (type.dtype == DType::kF16 || terms > 1) text.config.use("Tile", "NativeTile");
+    text.config.use("Tile", tile_name(tile_rows_type(target_, weight.dtype, graph_.type(draft.input).dtype)));
+    text.lds_bytes = tiles->lds_bytes;
     text.blocks = tiles->blocks;
     text.threads = tiles->waves() * target_.wave;
     text.min_blocks = tiles->unit_blocks;
   } else {
     // Blocks of experts stay small: each has few rows of a slot.
     const bool whole_rows = tail != nullptr && tail->whole_rows && !experts;
-    auto config = choose_matmul(target_, type.dtype, n, k, experts ? 1 : bound, shape, tuning, whole_rows);
+    const auto tuning = tuning_for(tuning_, fmt::format("{}x{}", n, k));
+    auto config = choose_matmul(target_, weight.dtype, n, k, experts ? 1 : bound, shape, tuning, whole_rows);
     if (heads > 1 && n / heads % config.rows_per_team != 0) config.use_small_teams(target_.wave, shape.multiple_of);
     const auto block_rows = config.block_rows(target_.wave);
     config.write_to(text.config);
     text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
     text.threads = config.waves * target_.wave;
   }
-  if (terms > 1) text.config.number("kXTerms", terms);
-  // Rows of f32 may be columns of wider rows (a split that is a view).
-  if (const auto x_floats = row_floats(draft.input); is_float(type.dtype) && !experts && x_floats != heads * k)
-    text.config.number("kXFloats", x_floats);
+  if (terms > 1 && !tiles) text.config.number("kXTerms", terms);
+  if (!tiles) write_stride(draft, weight, text.config);
   if (heads > 1) text.config.number("kHeads", heads).number("kHeadColumns", n / heads);
-  std::vector<PointerArgument> arguments{
-      {.kind = Kind::kValue, .value = weight}, {.kind = Kind::kValue, .value = draft.input}, input(GpuInput::kCounts)};
+  std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = weight.value},
+                                         {.kind = Kind::kValue, .value = draft.input},
+                                         input(GpuInput::kCounts)};
   if (experts) {
     text.config.number("kSlots", draft.slots)
         .number("kColumns", n)
@@ -289,13 +291,14 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     arguments.push_back(counters(bound * ((n + kResultColumns - 1) / kResultColumns)));
   }
   const auto stem = experts ? fmt::format("{}_{}_{}x{}x{}_t{}", tiles ? "expert_tiles" : "experts",
-                                          dtype_name(type.dtype), count, n, k, bound)
+                                          dtype_name(weight.dtype), weight.experts, n, k, bound)
                             : fmt::format("{}_{}_{}x{}_t{}",
-                                          tiles     ? batched ? "batched_tiles" : "tiles"
-                                          : batched ? "batched"
-                                                    : "matmul",
-                                          dtype_name(type.dtype), n, k, bound);
-  launch(stem, text, arguments);
+                                          tiles       ? heads > 1 ? "batched_tiles" : "tiles"
+                                          : heads > 1 ? "batched"
+                                                      : "matmul",
+                                          dtype_name(weight.dtype), n, k, bound);
+  if (!tiles) return launch(stem, text, arguments);
+  launch_tiles(draft, *tiles, epilogue, stem, text, std::move(arguments));
 }
 
 /// Tile programs without a matmul: FillRows with one of the sources of kernels/gpu/rows.h.
@@ -402,6 +405,14 @@ void GpuChooser::write_selection(ir::NodeId node, ConfigText& out) const {
   if (a.selected > 0) out.number("kSelected", a.selected).number("kSelectedBlock", a.selected_block);
 }
 
+GpuChooser::AttentionOutput GpuChooser::attention_output(std::span<const ir::NodeId> nodes) const {
+  const ir::Value last{nodes.back(), 0};
+  const auto stored = stored_type(last);
+  const bool rows = nodes.size() > 1 || stored != DType::kF32;
+  return {.stored = stores_attention(graph_, nodes) && (nodes.size() > 1 || stored == DType::kF32),
+          .format = rows ? row_format(stored) : 0};
+}
+
 std::string GpuChooser::refuses_query(ir::Value q) const {
   const bool aligned = row_floats(q) % 4 == 0 && binding_.rows.columns_of(q).first % 4 == 0;
   return aligned ? std::string() : "attention's queries are not aligned to 16 bytes";
@@ -421,6 +432,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   const auto query_floats = row_floats(q);
   if (auto why = refuses_query(q); !why.empty()) return why;
   const bool quantised = nodes.size() > 1;
+  const auto output = attention_output(nodes);
   out_.scratch_bytes = config.scratch_bytes;
   out_.step.label = quantised ? "attention + quantize" : "attention";
   out_.step.reason = config.tiles ? fmt::format("a prompt's queries in tiles of {}", config.tiles->tokens)
@@ -441,8 +453,8 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
       .real("kSoftcap", a.softcap)
       .real("kAlibi", a.alibi)
       .flag("kSinks", has_sinks(graph_, node))
-      .flag("kStored", stores_attention(graph_, nodes))
-      .number("kTerms", quantised ? activation_terms(graph_.type({nodes[1], 0}).dtype) : 0);
+      .flag("kStored", output.stored)
+      .number("kFormat", output.format);
   if (value_dim_of(a) != a.head_dim) text.config.number("kValueDim", value_dim_of(a));
   if (query_floats != a.heads * a.head_dim) text.config.number("kQueryFloats", query_floats);
   config.write_to(text.config);

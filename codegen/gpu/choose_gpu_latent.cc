@@ -19,6 +19,7 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
   const auto q = graph_.operand(node, 0);
   if (auto why = refuses_query(q); !why.empty()) return why;
   const bool quantised = nodes.size() > 1;
+  const auto output = attention_output(nodes);
   out_.scratch_bytes = config.scratch_bytes;
   out_.step.label = quantised ? "attention + quantize" : "attention";
   out_.step.reason = fmt::format("{}latent rows, {} blocks share the context of a row",
@@ -40,8 +41,8 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
       .number("kTableBlocks", bounds.table_blocks)
       .real("kScale", a.scale)
       .number("kTokensTotal", bounds.tokens)
-      .flag("kStored", stores_attention(graph_, nodes))
-      .number("kTerms", quantised ? activation_terms(graph_.type({nodes[1], 0}).dtype) : 0);
+      .flag("kStored", output.stored)
+      .number("kFormat", output.format);
   if (const auto floats = row_floats(q); floats != a.heads * a.head_dim) text.config.number("kQueryFloats", floats);
   write_selection(node, text.config);
   if (config.tiles) write_tiles(*config.tiles, text.config);

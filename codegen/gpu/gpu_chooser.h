@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codegen/gpu/gpu_target.h"
+#include "codegen/gpu/matmul_draft.h"
 #include "codegen/gpu/row_norm.h"
 #include "codegen/gpu/source/epilogue_source.h"
 #include "codegen/gpu/source/kernel_text.h"
@@ -61,6 +62,16 @@ class GpuChooser {
   };
   void matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
               const MatmulTail* tail = nullptr);
+  void write_stride(const TileDraft& draft, const MatmulWeight& weight, ConfigText& out) const;
+  /// Completes the choice of a matmul by matrix instructions. arguments: those of MatmulArgs.
+  void launch_tiles(const TileDraft& draft, const TilesConfig& tiles, const EpilogueSource& epilogue,
+                    std::string_view stem, const KernelText& text, std::vector<PointerArgument> arguments);
+  /// Launches that write what the product needs of its rows to `out`; they return the bytes.
+  std::int64_t launch_tile_rows(const TileDraft& draft, const MatmulWeight& weight, DType type,
+                                const PointerArgument& out);
+  std::int64_t launch_sort_slots(const TileDraft& draft, const MatmulWeight& weight, const PointerArgument& experts,
+                                 const PointerArgument& out);
+  std::int64_t launch_row_factors(const TileDraft& draft, const EpilogueSource& epilogue, const PointerArgument& out);
   static constexpr std::int64_t kTailTokensMax = 4;  ///< in steps of more tokens a launch of its own does that
   void matmul_and_norm(const RowNormDraft& halves);
   void matmul_and_route(const RoutedDraft& routed);
@@ -78,6 +89,12 @@ class GpuChooser {
   /// The members of the kernels' Args. nodes: the attention, and optionally the quantize of its result.
   [[nodiscard]] std::vector<PointerArgument> attention_arguments(std::span<const ir::NodeId> nodes,
                                                                  std::int64_t counter_count);
+  /// How an attention's kernel writes its result: as f32, and as rows for matmuls (row_format; 0: not).
+  struct AttentionOutput {
+    bool stored = false;
+    int format = 0;
+  };
+  [[nodiscard]] AttentionOutput attention_output(std::span<const ir::NodeId> nodes) const;
   /// The reason why the rows of q do not lie where a kernel needs them; empty if they do.
   [[nodiscard]] std::string refuses_query(ir::Value q) const;
   /// The reason why the draft's operands do not lie where its kernel needs them; empty if they do.
@@ -123,6 +140,11 @@ class GpuChooser {
   [[nodiscard]] std::int64_t kv_layer_of(ir::NodeId node) const;
   [[nodiscard]] RowCount rows_of_step(const ir::Dim& rows) const;
   [[nodiscard]] std::int64_t row_floats(ir::Value value) const { return binding_.rows.row_elements(value); }
+  /// The type in which the variant stores a value.
+  [[nodiscard]] DType stored_type(ir::Value value) const {
+    const auto found = binding_.stored.find(value);
+    return found != binding_.stored.end() ? found->second : graph_.type(value).dtype;
+  }
   [[nodiscard]] std::string weight_type(ir::Value weight) const;
   static PointerArgument input(ir::InputKind kind);
   static PointerArgument input(plan::GpuInput kind);

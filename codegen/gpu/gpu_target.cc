@@ -8,6 +8,7 @@
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/lower_gpu.h"
 #include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/matmul_draft.h"
 #include "codegen/gpu/row_norm.h"
 #include "codegen/gpu/source/epilogue_source.h"
 #include "codegen/gpu/tile_sizes.h"
@@ -223,6 +224,11 @@ std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::
     why = choice.error();
   }
   return std::unexpected(passes::Refusal{.why = std::move(*why), .fix = "run it on the CPU: --device cpu"});
+}
+
+passes::StoredTypes GpuTargetModel::stored_types(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,
+                                                 const ir::Bounds& bounds) const {
+  return stored_rows(target_, tuning_, graph, steps, bounds);
 }
 
 std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, const passes::Binding& binding) const {

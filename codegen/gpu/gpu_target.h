@@ -37,6 +37,8 @@ class GpuTargetModel final : public BackEndTarget {
   [[nodiscard]] std::expected<passes::Choice, passes::Refusal> choose(const ir::Graph& graph,
                                                                       std::span<const ir::NodeId> members,
                                                                       const passes::Binding& binding) const override;
+  [[nodiscard]] passes::StoredTypes stored_types(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,
+                                                 const ir::Bounds& bounds) const override;
   [[nodiscard]] std::vector<passes::Choice> sampling(const ir::Graph& graph,
                                                      const passes::Binding& binding) const override;
   [[nodiscard]] std::int64_t arena_alignment() const override { return 256; }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <numeric>
 #include <span>
+#include <vector>
 
 #include "codegen/gpu/tile_sizes.h"
 #include "kernels/quant/planes.h"
@@ -139,7 +140,10 @@ void TilesConfig::write_to(ConfigText& out) const {
       .number("kWavesAcross", waves_across)
       .number("kTilesDown", tiles_down)
       .number("kTilesAcross", tiles_across)
-      .number("kStepsAhead", steps_ahead);
+      .number("kSlabs", slabs)
+      .number("kStages", stages)
+      .number("kTokensTogether", tokens_together)
+      .number("kSplits", splits);
 }
 
 bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
@@ -147,52 +151,106 @@ bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, cons
          tuned(tuning, "matrix", kMatrixByDefault) != 0;
 }
 
+namespace {
+
+/// Columns and tokens of a block.
+struct TileSize {
+  std::int64_t rows, tokens;
+};
+
+/// What choose_tiles decides on.
+struct TilesProblem {
+  std::int64_t rows, k, tokens, slots, experts;
+  [[nodiscard]] std::int64_t rows_of_out() const { return tokens * slots; }
+  /// Blocks of the grid. Each expert may have one tile that is not full.
+  [[nodiscard]] std::int64_t blocks(const TileSize& size) const {
+    const auto token_tiles = experts > 0 ? rows_of_out() / size.tokens + std::min(experts, rows_of_out())
+                                         : (rows_of_out() + size.tokens - 1) / size.tokens;
+    return (rows + size.rows - 1) / size.rows * token_tiles;
+  }
+};
+
+/// A size, and how many blocks share k.
+struct SplitSize {
+  TileSize size;
+  std::int64_t splits = 1;
+};
+
+/// The size that takes the least time by a simple model: a unit works on as many products at once as its matrix
+/// instructions take, so the time is that of the units with the most blocks, and large blocks, which move fewer bytes
+/// between shared memory and registers per product, are faster. With experts, whose grids are large, time goes by the
+/// tiles of an average expert, of which the last is half empty. The epilogue, and adding up the parts of k, take as
+/// long as some columns of k (H100).
+SplitSize fastest(std::span<const TileSize> sizes, std::span<const double> rates, const TilesProblem& problem) {
+  constexpr std::int64_t kUnits = 132, kEpilogue = 600, kSplit = 150, kPartLeast = 1024;
+  std::optional<SplitSize> best;
+  double least = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    for (const std::int64_t splits : {1, 2, 4}) {
+      if (splits > 1 && (problem.experts > 1 || problem.k % (splits * 64) != 0 || problem.k / splits < kPartLeast))
+        break;
+      const auto rounds = (problem.blocks(sizes[i]) * splits + kUnits - 1) / kUnits;
+      const auto columns = problem.k / splits + kEpilogue + (splits > 1 ? splits * kSplit : 0);
+      auto time = static_cast<double>(rounds * columns * sizes[i].rows * sizes[i].tokens) / rates[i];
+      if (problem.experts > 1) {
+        const auto slots = static_cast<double>(problem.rows_of_out()) / static_cast<double>(problem.experts);
+        const auto tokens = static_cast<double>(sizes[i].tokens);
+        time = std::max(1.0, slots / tokens + 0.5) * tokens / rates[i];
+      }
+      if (!best || time < least) best = SplitSize{sizes[i], splits}, least = time;
+    }
+  }
+  return *best;
+}
+
+}  // namespace
+
 std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                                         std::int64_t tokens, std::int64_t slots, std::int64_t experts,
                                         const EpilogueShape& shape, const Tuning& tuning) {
-  // Columns and tokens of a block, largest first. Large blocks read fewer bytes per product; but a grid of few blocks
-  // leaves compute units idle, and with experts that few slots share, large tiles stay half empty.
-  struct Size {
-    std::int64_t rows, tokens;
-  };
-  constexpr Size kSizes[] = {{128, 128}, {128, 64}, {64, 64}},
-                 kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}};
-  constexpr std::int64_t kBlocksWanted = 192, kBlockMost = 256;
-  // Sums (accumulator registers) of a lane. With few there are registers left to load two steps ahead. With many, a
-  // second block on the unit hides the latency instead, even though some addresses are spilled for it (H200, 1B Q8_0,
-  // 2048 tokens: 52400 tokens/s with one block per unit, 65100 with two).
-  constexpr std::int64_t kFewSums = 32;
+  // Large blocks read fewer bytes per product; but a grid of few blocks leaves compute units idle, and with experts
+  // that few slots share, large tiles stay half empty. Largest first.
+  constexpr TileSize kSizes[] = {{128, 128}, {128, 64}, {64, 64}},
+                     kMmaSizes[] = {{128, 256}, {128, 128}, {128, 64}, {64, 64}},
+                     kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}},
+                     kMmaExpertSizes[] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}, {64, 32}};
+  constexpr double kMmaRates[] = {1.0, 0.85, 0.65, 0.5}, kMmaExpertRates[] = {0.85, 0.65, 0.5, 0.4, 0.3};
+  constexpr std::int64_t kBlocksWanted = 192, kBlockMost = 256, kStatic = 48 << 10;
   if (!uses_matrix_instructions(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
-  const auto fits = [&](const Size& size) {
+  const TilesProblem problem{rows, k, tokens, slots, experts};
+  const bool mma = target.matrix == MatrixKind::kMma;
+  const auto fits = [&](const TileSize& size) {
     return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&
            rows >= size.rows;
   };
-  const auto rows_of_out = tokens * slots;
-  // With experts, each expert may have one tile that is not full.
-  const auto blocks_of = [&](const Size& size) {
-    const auto token_tiles = experts > 0 ? rows_of_out / size.tokens + std::min(experts, rows_of_out)
-                                         : (rows_of_out + size.tokens - 1) / size.tokens;
-    return (rows + size.rows - 1) / size.rows * token_tiles;
+  const auto many = [&](const TileSize& size) {
+    if (experts > 1) return problem.rows_of_out() / experts * 3 / 2 >= size.tokens || size.tokens == 32;
+    return problem.blocks(size) >= kBlocksWanted;
   };
-  const auto many = [&](const Size& size) {
-    if (experts > 1) return rows_of_out / experts * 3 / 2 >= size.tokens || size.tokens == 32;
-    return blocks_of(size) >= kBlocksWanted;
-  };
-  // Takes the first size that fits and gives enough work (`many`), else the last that fits.
-  const Size* size = nullptr;
-  for (const auto& one : experts > 1 ? std::span<const Size>(kExpertSizes) : std::span<const Size>(kSizes)) {
-    if (!fits(one)) continue;
-    size = &one;
-    if (many(one)) break;
+  // With mma.sync the fastest that fits; else the first size that fits and gives enough work (`many`), or the last that
+  // fits.
+  std::vector<TileSize> sizes;
+  std::vector<double> rates;
+  const auto all = experts > 1 && mma ? std::span<const TileSize>(kMmaExpertSizes)
+                   : experts > 1      ? std::span<const TileSize>(kExpertSizes)
+                   : mma              ? std::span<const TileSize>(kMmaSizes)
+                                      : std::span<const TileSize>(kSizes);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!fits(all[i])) continue;
+    sizes.push_back(all[i]);
+    if (mma) rates.push_back(experts > 1 ? kMmaExpertRates[i] : kMmaRates[i]);
   }
-  if (size == nullptr) return std::nullopt;
-  const Size block{tuned_positive(tuning, "block_rows", size->rows),
-                   tuned_positive(tuning, "block_tokens", size->tokens)};
+  if (sizes.empty()) return std::nullopt;
+  const auto enough = std::ranges::find_if(sizes, many);
+  const SplitSize choice = mma                     ? fastest(sizes, rates, problem)
+                           : enough != sizes.end() ? SplitSize{*enough}
+                                                   : SplitSize{sizes.back()};
+  const auto& size = choice.size;
+  const TileSize block{tuned_positive(tuning, "block_rows", size.rows),
+                       tuned_positive(tuning, "block_tokens", size.tokens)};
   TilesConfig out;
   // A wave's sums stay in registers, so large blocks have eight waves. With mma.sync small blocks have eight too,
-  // because with a grid of few blocks a unit would have too few waves to schedule (H200, 1B Q8_0, 512 tokens: 44600
-  // tokens/s with four waves, 46800 with eight).
-  const bool mma = target.matrix == MatrixKind::kMma;
+  // because with a grid of few blocks a unit would have too few waves to schedule.
   const std::int64_t waves = mma || block.rows * block.tokens > 64 * 64 ? 8 : 4;
   // WMMA fragments take many registers (on gfx11 both halves of a wave hold the same): fewer columns per wave leave
   // room.
@@ -205,17 +263,39 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   out.tiles_across = block.tokens / out.waves_across / tile_tokens;
   out.rows = out.waves_down * out.tiles_down * kTileRows;
   out.tokens = out.waves_across * out.tiles_across * tile_tokens;
-  out.blocks = blocks_of(block);
-  const auto sums = block.rows * block.tokens / (out.waves() * target.wave);
-  out.steps_ahead = tuned_positive(tuning, "ahead", sums <= kFewSums ? 2 : 1);
-  out.unit_blocks = tuned(tuning, "min_blocks", mma && sums > kFewSums ? 2 : 0);
-  if (out.rows != block.rows || out.tokens != block.tokens || out.tiles_across * tile_tokens % kTokenTile != 0 ||
-      !fits(block) || std::max(block.rows, block.tokens) > kBlockMost ||
-      out.waves() * target.wave > kThreadsPerBlockMax)
+  out.splits = tuned_positive(tuning, "k_splits", choice.splits);
+  out.blocks = problem.blocks(block) * out.splits;
+  const bool whole_parts = k % (out.splits * 32) == 0 && (out.splits == 1 || experts <= 1);
+  if (!whole_parts || out.rows != block.rows || out.tokens != block.tokens ||
+      out.tiles_across * tile_tokens % kTokenTile != 0 || !fits(block) ||
+      std::max(block.rows, block.tokens) > kBlockMost || out.waves() * target.wave > kThreadsPerBlockMax)
     throw Error(ErrorCode::kUsage,
                 fmt::format("tuning asks for blocks of {} columns and {} tokens by {} x {} waves", block.rows,
                             block.tokens, out.waves_down, out.waves_across),
                 "a wave needs whole tiles of 16, a block whole heads and parts and at most 256 columns and tokens");
+  // Sums (accumulator registers) of a lane. With many, a block has a unit for itself.
+  const auto sums = block.rows * block.tokens / (out.waves() * target.wave);
+  const std::int64_t unit_blocks = sums > 64 ? 1 : sums > 32 ? 2 : 0;
+  out.unit_blocks = tuned(tuning, "min_blocks", mma ? unit_blocks : 0);
+  // Asynchronous copies: as many steps ahead as the blocks of a unit have room for.
+  const auto step_bytes = [&] { return out.slabs * (block.rows + block.tokens) * 64; };
+  const auto rest = (block.tokens + experts + 64) * 4 + 256;  // factors, slots, and the alignment of both
+  if (target.copies) {
+    const auto room = std::min<std::int64_t>(
+                          target.lds_bytes_per_block,
+                          target.lds_bytes_per_unit / std::max<std::int64_t>(unit_blocks, 1) - target.lds_reserved) -
+                      rest;
+    out.slabs = tuned_positive(tuning, "slabs", k % (out.splits * 64) == 0 ? 2 : 1);
+    out.stages = tuned_positive(tuning, "stages", std::clamp<std::int64_t>(room / step_bytes(), 2, 4));
+    while (out.tokens_together < block.tokens &&
+           2 * out.tokens_together * (block.rows + 5) * 4 <= out.stages * step_bytes() &&
+           block.tokens % (2 * out.tokens_together) == 0)
+      out.tokens_together *= 2;
+    const auto wave_tokens = block.tokens / out.waves_across;
+    while (out.tokens_together % wave_tokens != 0 && wave_tokens % out.tokens_together != 0) out.tokens_together /= 2;
+  }
+  out.lds_bytes = std::max(out.stages * step_bytes(), out.tokens_together * (block.rows + 5) * 4) + rest;
+  if (!target.copies || out.lds_bytes <= kStatic) out.lds_bytes = 0;
   return out;
 }
 

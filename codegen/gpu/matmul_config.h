@@ -43,9 +43,13 @@ struct TilesConfig {
   std::int64_t waves_down = 2, waves_across = 2;  ///< waves of a block: along columns, along tokens
   std::int64_t tiles_down = 1, tiles_across = 1;  ///< tiles of a wave: along columns, along tokens
   std::int64_t rows = 0, tokens = 0;              ///< of a block: columns of the result, tokens
-  std::int64_t steps_ahead = 1;                   ///< steps between issuing loads and their use
-  std::int64_t blocks = 0;                        ///< blocks of the grid
-  std::int64_t unit_blocks = 0;                   ///< blocks that a unit should hold at once; 0: the compiler decides
+  std::int64_t slabs = 1;                         ///< slabs of 32 columns of k in a step
+  std::int64_t stages = 2;                        ///< buffers in shared memory, each for a step
+  std::int64_t tokens_together = 16;              ///< tokens whose sums the epilogue finds in shared memory at once
+  std::int64_t splits = 1;                        ///< blocks that share k
+  std::int64_t lds_bytes = 0;    ///< shared memory that the launch gives; 0: the kernel declares its own
+  std::int64_t blocks = 0;       ///< blocks of the grid
+  std::int64_t unit_blocks = 0;  ///< blocks that a unit should hold at once; 0: the compiler decides
   [[nodiscard]] std::int64_t waves() const { return waves_down * waves_across; }
   void write_to(ConfigText& out) const;
 };

@@ -30,6 +30,14 @@ struct Q8Rows {
   static constexpr u64 kRowBytes = (static_cast<u64>(K) + K / 4 + 63) / 64 * 64;
 };
 
+/// Formats of a row: the number of its terms, or 16-bit numbers for matrix tiles (matmul_tiles.h). F16A is F16 divided
+/// by 16 (ScaledF16 in formats.h), BF16 and F16 are what they say.
+inline constexpr int kRowF16A = 16, kRowBf16 = 17, kRowF16 = 18;
+template <int K, int Format>
+FORGE_DEVICE constexpr u64 row_bytes_of() {
+  return Format >= kRowF16A ? static_cast<u64>(K) * 2 : Format * Q8Rows<K>::kRowBytes;
+}
+
 inline constexpr float kWideMost = 0x1p4f * 65504.0f;  ///< largest magnitude of an element of q16a_16
 
 FORGE_DEVICE float bf16_scale(u32 meta) {
@@ -50,6 +58,16 @@ FORGE_DEVICE void store_quant(u8* row, int column, i32 quant, u32 bf16_bits, boo
   row[column] = static_cast<u8>(quant);
   if (column % kQuantBlock == 0)
     reinterpret_cast<u32*>(row + Q8Rows<K>::kMeta)[column / kQuantBlock] = pack_meta(bf16_bits, sum);
+}
+
+/// Rounds two floats to f16 and packs them. Finite numbers beyond the range are clamped to the largest f16, 65504;
+/// infinities and NaN stay what they are.
+FORGE_DEVICE float within_f16(float x) {
+  constexpr float kMost = 65504.0f, kFinite = 3.402823466e38f;
+  return x > kMost && x <= kFinite ? kMost : x < -kMost && x >= -kFinite ? -kMost : x;
+}
+FORGE_DEVICE u32 clamped_f16_pair(float low, float high) {
+  return f16_pair(within_f16(low), within_f16(high));
 }
 
 /// Quantises a block of 16 elements that 16 neighbouring lanes hold, one each, and writes it if `real` (which must be
@@ -76,6 +94,22 @@ FORGE_DEVICE void quantise_block(u8* row, int column, float value, bool real) {
     constexpr u32 kEight = 8u << 7;  // added to a bf16's exponent: times 256
     store_quant<K>(row, column, upper, plain ? bits + kEight : bits, real);
     store_quant<K>(row + Q8Rows<K>::kRowBytes, column, quant - upper * 256, bits, real);
+  }
+}
+
+/// Writes an element of a row in the format; quantised blocks as quantise_block.
+template <int K, int Format>
+FORGE_DEVICE void store_activation(u8* rows, int t, int column, float value, bool real) {
+  u8* row = rows + static_cast<u64>(t) * row_bytes_of<K, Format>();
+  if constexpr (Format < kRowF16A) {
+    quantise_block<K, Format>(row, column, value, real);
+  } else {
+    u32 bits = 0;
+    if constexpr (Format == kRowBf16)
+      bits = bf16_pair(value, 0.0f);
+    else
+      bits = f16_of_f32(within_f16(Format == kRowF16A ? value * 0x1p-4f : value));
+    if (real) reinterpret_cast<u16*>(row)[column] = static_cast<u16>(bits);
   }
 }
 

@@ -55,7 +55,7 @@ struct AttentionDefaults {
   static constexpr int kSelectedBlock = 1;      ///< positions of such a block
   static constexpr int kSelectedLists = 1;      ///< lists of a row: one, or one for each KV head
   static constexpr bool kStored = true;         ///< out is written in f32
-  static constexpr int kTerms = 0;              ///< terms of the quantised row that is written (activations.h); 0: none
+  static constexpr int kFormat = 0;             ///< format of the row that matmuls read (activations.h); 0: none
 };
 
 template <class C>
@@ -109,7 +109,7 @@ struct Attention {
     float* scratch;       ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
     u32* counters;        ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
     float* out;           ///< [rows][kColumns]; written if kStored
-    u8* rows;             ///< [rows][kTerms] of Q8Rows<kColumns>
+    u8* rows;             ///< rows of activations in that format
     const float* sinks;   ///< [kHeads]; read only if kSinks
     const i32* selected;  ///< [rows][kSelectedLists][kSelected]; read only if kSelected > 0
   };
@@ -367,9 +367,7 @@ struct Attention {
   /// quantised block.
   FORGE_DEVICE static void write(const Args& args, int t, int column, float value, bool real) {
     if constexpr (C::kStored) store(args.out + static_cast<u64>(t) * kColumns + column, value, real);
-    if constexpr (C::kTerms > 0)
-      quantise_block<kColumns, C::kTerms>(args.rows + static_cast<u64>(t) * C::kTerms * Q8Rows<kColumns>::kRowBytes,
-                                          column, value, real);
+    if constexpr (C::kFormat > 0) store_activation<kColumns, C::kFormat>(args.rows, t, column, value, real);
   }
   /// Writes the whole job; each(h, dim) computes an element.
   template <class Each>

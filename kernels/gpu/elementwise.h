@@ -16,7 +16,7 @@ struct Number {
   FORGE_DEVICE friend Number operator+(Number a, Number b) { return Number(a.value + b.value); }
   FORGE_DEVICE friend Number operator-(Number a, Number b) { return Number(a.value - b.value); }
   FORGE_DEVICE friend Number operator*(Number a, Number b) { return Number(a.value * b.value); }
-  FORGE_DEVICE friend Number operator/(Number a, Number b) { return Number(a.value / b.value); }
+  FORGE_DEVICE friend Number operator/(Number a, Number b) { return Number(quotient_of(a.value, b.value)); }
   FORGE_DEVICE friend Number operator-(Number a) { return Number(-a.value); }
   FORGE_DEVICE friend Number fma(Number a, Number b, Number c) { return Number(fma_of(a.value, b.value, c.value)); }
   FORGE_DEVICE friend Number min(Number a, Number b) { return Number(min_of(a.value, b.value)); }
@@ -25,7 +25,7 @@ struct Number {
   FORGE_DEVICE friend Number exp(Number x) { return Number(exp2_of(1.44269504088896f * x.value)); }
   /// s * tanh(x / s), by tanh(x) = 1 - 2 / (e^2x + 1).
   FORGE_DEVICE friend Number scaled_tanh(Number x, Number s) {
-    return Number(s.value - 2.0f * s.value / (exp2_of(2.0f * 1.44269504088896f / s.value * x.value) + 1.0f));
+    return Number(s.value - quotient_of(2.0f * s.value, exp2_of(2.0f * 1.44269504088896f / s.value * x.value) + 1.0f));
   }
   FORGE_DEVICE friend Number select_lt(Number a, Number b, Number yes, Number no) {
     return a.value < b.value ? yes : no;

@@ -11,7 +11,7 @@
 //   kUnitColumns     for matmul_tiles.h: columns of a unit
 //   XHalf            for matmul_tiles.h: 16 columns of a token
 //   expand           for matmul_tiles.h: a unit, or 16 columns of a token, dequantised to pairs of 16-bit numbers, in
-//                    order. Numbers of a unit are BF16 or ScaledF16 (F16 for F16 weights)
+//                    order. Numbers are TileBf16 or ScaledF16; F16 and BF16 weights have their own
 //   element          one element as a float, for embeddings
 //
 // Products: Q8_0, Q4_0 and Q4_1 use exact int8 dots with quantised activations, scaled in f32; F32, F16 and BF16 use
@@ -34,18 +34,40 @@ FORGE_DEVICE i32 dot16(const U32x4& a, const U32x4& b, i32 sum) {
   return sum;
 }
 
-/// The numbers of matrix tiles with quantised weights. pair() rounds two factors and packs them; a weight is multiplied
-/// by kWeight and an activation by kX, whose product is 1.
+/// The numbers of matrix tiles with quantised weights. pair() rounds two weights and packs them, x_pair() two
+/// activations; a weight is multiplied by kWeight before and an activation by kX, whose product is 1.
 struct TileBf16 {
   static constexpr float kWeight = 1.0f, kX = 1.0f;
   FORGE_DEVICE static u32 pair(float low, float high) { return bf16_pair(low, high); }
+  FORGE_DEVICE static u32 x_pair(float low, float high) { return bf16_pair(low, high); }
 };
-/// F16 has three more bits, for activations of q16a_16, but a narrow range. The factors move it to where the numbers
-/// are: activations up to 2^20 (kWideMost), weights up to 4094.
+/// F16 has three more bits and packed arithmetic, but a narrow range. The factors move it to where the numbers are:
+/// activations up to 2^20 (kWideMost), beyond which they are clamped, weights up to 4094.
 struct ScaledF16 {
   static constexpr float kWeight = 0x1p4f, kX = 0x1p-4f;
   FORGE_DEVICE static u32 pair(float low, float high) { return f16_pair(low, high); }
+  FORGE_DEVICE static u32 x_pair(float low, float high) { return clamped_f16_pair(low, high); }
 };
+template <bool IsF16>
+struct TileNumbers {
+  using Type = TileBf16;
+};
+template <>
+struct TileNumbers<true> {
+  using Type = ScaledF16;
+};
+/// The numbers that a matrix tile multiplies.
+template <class Tile>
+using NumbersOf = typename TileNumbers<Tile::kF16>::Type;
+
+/// True if rows of the weight are in memory as tiles take them; unit_address() then says where a unit is.
+template <class Weight>
+FORGE_DEVICE constexpr bool is_tile_type() {
+  if constexpr (requires { Weight::kIsTileType; })
+    return Weight::kIsTileType;
+  else
+    return false;
+}
 
 /// Dequantises four unsigned bytes: pairs[0..1] = Numbers of (byte - Above) * scale. The fma's product is exact before
 /// the rounding, because f16 and bf16 scales have at most 11 bits.
@@ -87,9 +109,17 @@ struct QuantisedHalf {
   FORGE_DEVICE static QuantisedHalf load(const u8* row, int half) {
     return {load16(row + half * 16), gpu::load(reinterpret_cast<const u32*>(row + K) + half)};
   }
+  template <class Numbers>
   FORGE_DEVICE void expand(u32 (&pairs)[8]) const {
+    const float scale = bf16_scale(meta) * Numbers::kX, offset = -(kByteBias + 128) * scale;
     FORGE_UNROLL
-    for (int i = 0; i < 4; ++i) expand_bytes<128, TileBf16>(raised(quants.at[i]), bf16_scale(meta), pairs + 2 * i);
+    for (int i = 0; i < 4; ++i) {
+      const u32 bytes = raised(quants.at[i]);
+      pairs[2 * i] =
+          Numbers::x_pair(fma_of(byte_number<0>(bytes), scale, offset), fma_of(byte_number<1>(bytes), scale, offset));
+      pairs[2 * i + 1] =
+          Numbers::x_pair(fma_of(byte_number<2>(bytes), scale, offset), fma_of(byte_number<3>(bytes), scale, offset));
+    }
   }
 };
 
@@ -106,6 +136,7 @@ struct WideHalf {
     constexpr float kOffset = kByteBias + 128;
     return fma_of(byte_number<I>(upper) - kOffset, upper_scale, (byte_number<I>(lower) - kOffset) * lower_scale);
   }
+  template <class Numbers>
   FORGE_DEVICE void expand(u32 (&pairs)[8]) const {
     const float first = bf16_scale(upper.meta) * ScaledF16::kX, second = bf16_scale(lower.meta) * ScaledF16::kX;
     FORGE_UNROLL
@@ -246,12 +277,7 @@ struct F32 {
 };
 struct F16 {
   using Bits = u16;
-  /// Finite numbers beyond the range are clamped to the largest f16, 65504; infinities and NaN stay what they are.
-  FORGE_DEVICE static u32 pair(float low, float high) { return f16_pair(within(low), within(high)); }
-  FORGE_DEVICE static float within(float x) {
-    constexpr float kMost = 65504.0f, kFinite = 3.402823466e38f;
-    return x > kMost && x <= kFinite ? kMost : x < -kMost && x >= -kFinite ? -kMost : x;
-  }
+  FORGE_DEVICE static u32 pair(float low, float high) { return clamped_f16_pair(low, high); }
   FORGE_DEVICE static float to_f32(u16 bits) { return f32_of_f16(bits); }
 };
 struct Bf16 {
@@ -292,6 +318,8 @@ struct FloatHalf {
     for (int i = 0; i < 4; ++i) out.at[i] = __builtin_bit_cast(F32x4, load16(row + half * 64 + i * 16));
     return out;
   }
+  /// The weight's own numbers, whatever others are.
+  template <class>
   FORGE_DEVICE void expand(u32 (&pairs)[8]) const {
     FORGE_UNROLL
     for (int i = 0; i < 8; ++i) pairs[i] = Element::pair(at[i / 2].at[i % 2 * 2], at[i / 2].at[i % 2 * 2 + 1]);
@@ -310,7 +338,7 @@ struct WeightFloat {
   using XUnit = Elements<Element>;
 
   FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {
-    return {load16_once(weights + (static_cast<u64>(row) * K + unit * kCount) * sizeof(Bits)), 0};
+    return {load16_once(unit_address(weights, row, unit)), 0};
   }
   FORGE_DEVICE static XUnit load_x(const u8* row, int unit) {
     XUnit out;
@@ -329,6 +357,10 @@ struct WeightFloat {
     return sum;
   }
   static constexpr int kUnitColumns = kCount;
+  static constexpr bool kIsTileType = sizeof(Bits) == 2;
+  FORGE_DEVICE static const u8* unit_address(const u8* weights, int row, int unit) {
+    return weights + (static_cast<u64>(row) * K + unit * kCount) * sizeof(Bits);
+  }
   using XHalf = FloatHalf<Element>;
   /// The weight's own numbers, whatever others are.
   template <class>

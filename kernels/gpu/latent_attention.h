@@ -31,7 +31,7 @@ struct LatentAttentionDefaults {
   static constexpr int kSelected = 0;           ///< sparse attention: entries of a row's list of blocks; 0: off
   static constexpr int kSelectedBlock = 1;      ///< positions of such a block
   static constexpr bool kStored = true;         ///< out is written in f32
-  static constexpr int kTerms = 0;              ///< terms of the quantised row that is written (activations.h); 0: none
+  static constexpr int kFormat = 0;             ///< format of the row that matmuls read (activations.h); 0: none
 };
 
 template <class C>
@@ -51,7 +51,7 @@ struct LatentAttention {
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
   static constexpr bool kSparse = C::kSelected > 0;
   static constexpr int kFoundChunks = 16;  ///< chunks whose rows are looked up at once, with kSparse
-  static_assert(Pool::kKvHeads == 1 && kRow % 8 == 0 && kValueDim % (C::kTerms > 0 ? 16 : 8) == 0 && kValueDim <= kRow,
+  static_assert(Pool::kKvHeads == 1 && kRow % 8 == 0 && kValueDim % (C::kFormat > 0 ? 16 : 8) == 0 && kValueDim <= kRow,
                 "rows are those of one head, whole units wide, and quantised values whole blocks");
   static_assert(C::kHeads % kGroup == 0 && kGroup * kHeadLanes <= kThreads && kValueUnits <= kThreads,
                 "a block needs 32 lanes for each of its heads, and a thread for each unit of the values");
@@ -86,7 +86,7 @@ struct LatentAttention {
     float* scratch;  ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
     u32* counters;   ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
     float* out;      ///< [rows][kColumns]; written if kStored
-    u8* rows;        ///< [rows][kTerms] of Q8Rows<kColumns>
+    u8* rows;        ///< rows of activations in that format
     const float* sinks;
     const i32* selected;  ///< [rows][kSelected]; read if kSelected > 0
   };
@@ -222,9 +222,7 @@ struct LatentAttention {
   /// As Attention::write.
   FORGE_DEVICE static void write(const Args& args, int t, int column, float value, bool real) {
     if constexpr (C::kStored) store(args.out + static_cast<u64>(t) * kColumns + column, value, real);
-    if constexpr (C::kTerms > 0)
-      quantise_block<kColumns, C::kTerms>(args.rows + static_cast<u64>(t) * C::kTerms * Q8Rows<kColumns>::kRowBytes,
-                                          column, value, real);
+    if constexpr (C::kFormat > 0) store_activation<kColumns, C::kFormat>(args.rows, t, column, value, real);
   }
   /// Writes the job's output; each(h, dim) computes an element. 16 neighbouring lanes make one quantised block.
   template <class Each>

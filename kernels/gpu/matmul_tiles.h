@@ -1,26 +1,32 @@
 #pragma once
 // Matmul by matrix instructions (GEMM, for prefill): out[t][n] = sum over k of w[n][k] * x[t][k]. Weights are in the
-// layout `planes`; rows of x are quantised or f32, as the weight's format wants them. A block computes kRows columns n
-// for kTokens tokens t; a wave computes kTilesDown x kTilesAcross tiles of it, with f32 sums in registers:
+// layout `planes`; rows of x are 16-bit numbers, which TileRows (tile_rows.h) has made of the activations. A block
+// computes kRows columns n for kTokens tokens t; a wave computes kTilesDown x kTilesAcross tiles of it, with f32 sums
+// in registers:
 //
 //                      tokens ->   wave across 0   wave across 1            kWavesDown = 2, kWavesAcross = 2
 //   columns n    wave down 0       wave 0          wave 2
 //       |        wave down 1       wave 1          wave 3
 //
-// k is processed in steps of 32 columns. In each step weights and activations are dequantised to BF16 (F16 for F16
-// weights, and where activations have 16 bits) into shared memory, laid out as [row][32] (matrix_tile.h: units), kRows
-// weight rows first and kTokens activation rows after them. Two buffers alternate, and loads from global memory are
-// issued one or two steps ahead (kStepsAhead), so that a step needs one barrier:
+// k is processed in steps of kSlabs * 32 columns. Shared memory has a ring of kStages buffers, each for one step: slabs
+// of [row][32] (matrix_tile.h: units), kRows weight rows first and kTokens rows of x after them. What is 16 bits wide
+// in memory (x, weights in BF16 and F16) is copied into the ring as it is: asynchronously, kStages - 1 steps ahead,
+// where the target can, else through registers. Other weights go through registers, where they are dequantised to F16
+// (BF16 if the tile is of BF16), one step ahead. A step needs one barrier:
 //
-//   turn s:   barrier | issue loads of step s + kStepsAhead | multiply buffer s % 2 | store step s + 1, other buffer
+//   turn s:   wait for the copies of step s | barrier | issue copies of step s + kStages - 1, loads of step s + 1 |
+//             multiply step s | store what was loaded for step s + 1
 //
-// The barrier makes buffer s % 2 complete, and it is also what allows the other buffer to be overwritten: all waves
+// The barrier makes step s complete, and it is also what allows the buffer of step s - 1 to be overwritten: all waves
 // have multiplied it in turn s - 1.
 //
 // Mixture of experts: the tokens of a block are slots that share an expert (slot_tiles.h).
 //
-// Order of a sum: steps of 32 columns in ascending k, within a step as the target's instruction adds. It depends on the
-// configuration only, never on the number of tokens in a step.
+// A grid with few tiles for the card has kSplits blocks for each: every one multiplies its part of k, and the last to
+// arrive adds up their sums and goes on with the epilogue.
+//
+// Order of a sum: steps of 32 columns in ascending k (of each part, then the parts), within a step as the target's
+// instruction adds. It depends on the configuration only, never on the number of tokens in a step.
 
 #include "kernels/gpu/matmul_args.h"
 #include "kernels/gpu/matrix_tile.h"
@@ -35,19 +41,10 @@ struct TilesDefaults : MatmulCommon {
   using Tile = NativeBf16Tile;
   static constexpr int kWavesDown = 2, kWavesAcross = 2;  ///< waves of a block: along columns n, along tokens
   static constexpr int kTilesDown = 1, kTilesAcross = 1;  ///< tiles of a wave: along columns n, along tokens
-  static constexpr int kStepsAhead = 1;                   ///< steps between issuing loads and their use; 1 or 2
-};
-
-/// 16 columns of a token whose row has this many terms, and the numbers that tiles hold.
-template <class Weight, int Terms>
-struct HalfOf {
-  using Half = typename Weight::XHalf;
-  using Numbers = TileBf16;
-};
-template <class Weight>
-struct HalfOf<Weight, 2> {
-  using Half = WideHalf;
-  using Numbers = ScaledF16;
+  static constexpr int kSlabs = 1;                        ///< slabs of 32 columns of k in a step
+  static constexpr int kStages = 2;                       ///< buffers of the ring
+  static constexpr int kTokensTogether = kTokenTile;      ///< tokens whose sums the epilogue finds in shared memory
+  static constexpr int kSplits = 1;                       ///< blocks that share k
 };
 
 template <class C>
@@ -55,10 +52,8 @@ struct MatmulTiles {
   using W = typename C::Weight;
   using E = typename C::Epilogue;
   using T = typename C::Tile;
-  using X = typename HalfOf<W, C::kXTerms>::Half;
-  using Numbers = typename HalfOf<W, C::kXTerms>::Numbers;
+  using Numbers = NumbersOf<T>;
   static_assert(T::kLanes == kWave, "the tile is for another wave size");
-  static_assert(C::kXTerms == 1 || T::kF16, "activations of two terms are multiplied in F16");
   static constexpr int kRows = C::kWavesDown * C::kTilesDown * T::kM;
   static constexpr int kWaveTokens = C::kTilesAcross * T::kN, kTokens = C::kWavesAcross * kWaveTokens;
   static constexpr int kThreads = C::kWavesDown * C::kWavesAcross * kWave;
@@ -67,114 +62,155 @@ struct MatmulTiles {
   static_assert(W::kRows % kColumns == 0, "the weight's rows must be a multiple of kColumns");
   using Slots = SlotTiles<W::kRows / kColumns, kExperts ? kTokens : 1, kThreads>;
   static constexpr int kTokenTiles = kExperts ? Slots::most(C::kTokensTotal) : ceil_div(C::kTokensTotal, kTokens);
-  static constexpr int kBlocks = ceil_div(kColumns, kRows) * kTokenTiles;
-  static constexpr int kStep = 32, kSteps = W::kK / kStep;
+  static constexpr int kSplits = C::kSplits, kBlocks = ceil_div(kColumns, kRows) * kTokenTiles * kSplits;
+  static constexpr int kSlab = 32, kStep = C::kSlabs * kSlab, kSteps = W::kK / kStep / kSplits, kStages = C::kStages;
+  static constexpr int kTogether = C::kTokensTogether;
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
   static_assert(C::kHeads == 1 || (C::kHeadColumns % kRows == 0 && C::kHeads * C::kHeadColumns == kColumns),
                 "a block's columns must lie in one head");
-  static_assert(W::kK % kStep == 0 && T::kK * kHalves == kStep,
-                "k must be a multiple of 32, which two instructions cover");
+  static_assert(W::kK % (kStep * kSplits) == 0 && T::kK * kHalves == kSlab,
+                "each block's part of k must be a multiple of the columns of a step");
+  static_assert(kStages >= 2, "a buffer is multiplied while the next one is filled");
   static_assert(kTokens % kTokenTile == 0 && kWaveTokens % kTokenTile == 0,
                 "the tokens of a wave must be a multiple of 16");
+  static_assert(kTogether % kTokenTile == 0 && kTokens % kTogether == 0 &&
+                    (kTogether % kWaveTokens == 0 || kWaveTokens % kTogether == 0),
+                "the epilogue's tokens must be those of whole waves, or whole parts of them");
   static_assert(C::kTokensTotal % kTokenTile == 0, "kTokensTotal must be a multiple of 16");
-  static_assert(kStep % W::kUnitColumns == 0 && W::kUnitColumns % 8 == 0,
+  static_assert(kSlab % W::kUnitColumns == 0 && W::kUnitColumns % 8 == 0,
                 "32 columns must be whole units of the weight");
 
-  // Loads of a step: kRows * kUnits units of weights, and kTokens * 2 halves (16 columns) of activations, distributed
-  // over the threads.
+  // What a step needs, distributed over the threads: kRows * kUnits units of weights, and kTokens * kXUnits units (of 8
+  // columns) of x.
   static constexpr int kUnits = kStep / W::kUnitColumns;             ///< units of a weight row in a step
   static constexpr int kTakes = ceil_div(kRows * kUnits, kThreads);  ///< units that a thread loads
-  /// If both fit into half of the threads, the lower half loads weights and the upper half loads activations.
-  static constexpr bool kApart = kRows * kUnits <= kThreads / 2 && kTokens * 2 <= kThreads / 2;
-  static constexpr int kXFirst = kApart ? kThreads / 2 : 0, kXThreads = kThreads - kXFirst;
-  static constexpr int kXTakes = ceil_div(kTokens * 2, kXThreads);
-  /// The thread's i-th half of the activations: 2 * token + half; kTokens * 2 or more for none.
-  FORGE_DEVICE static int x_take(int i) {
-    return thread_id() < kXFirst ? kTokens * 2 : i * kXThreads + thread_id() - kXFirst;
-  }
+  static constexpr int kXUnits = kStep / 8, kXTakes = ceil_div(kTokens * kXUnits, kThreads);
+  static_assert(kThreads % kXUnits == 0, "a thread's units of x must have the same columns");
+  /// Whether weights are copied as they are.
+  static constexpr bool kCopiesWeights = kAsyncCopies && is_tile_type<W>();
 
-  using OutTile = Tile<kTokenTile, kRows, 1, kThreads>;
+  /// With mma.sync, neighbouring lanes have sums of two tokens: four floats more keep them in different banks.
+  static constexpr int kPadding = T::kN == 8 ? 4 : 0;
+  using OutTile = Tile<kTogether, kRows, 1, kThreads, kPadding>;
+  static constexpr int kBufferUnits = C::kSlabs * (kRows + kTokens) * kUnitsOfRow;
   struct Lds {
-    Shared<U32x4, 2 * (kRows + kTokens) * kUnitsOfRow> units;
-    OutTile tile;
-    Shared<float, E::kParts == 0 ? 1 : kTokens> factors;
+    union {
+      Shared<U32x4, kStages * kBufferUnits> units;
+      OutTile tile;  ///< after the last step
+    };
     typename Slots::Lds slots;
+    Shared<u32, 1> last;
   };
-  using Args = MatmulArgs<E, kExperts>;
-  /// A thread's share of the weights and activations of a later step, on its way from global memory to registers.
+  using Args = TilesArgs<E, kExperts>;
+  /// A thread's share of a later step, on its way from global memory to registers.
   struct Next {
     typename W::Unit units[kTakes];
-    X halves[kXTakes];
+    U32x4 x[kAsyncCopies ? 1 : kXTakes];
   };
   /// The block's part of the output: columns row0 .. of the weight that starts at row weight0 (the expert's first), and
   /// `tokens` rows of x and out from t0 on, or, with experts, the listed slots.
   struct Job {
     int row0, weight0, t0, tokens;
-    int rows_of_x[kXTakes];  ///< rows of x that this thread loads; -1: none
+    int unit0;                     ///< of a weight's row, where the block's part of k begins
+    const u8* rows_of_x[kXTakes];  ///< where this thread's columns of x begin, for each of its rows; null: no such row
   };
   using Sums = float[C::kTilesDown][C::kTilesAcross][T::Fragments::kC];
 
   /// Index of the first unit of a row in shared memory. Rows 0 .. kRows-1 are weights, then come the tokens.
-  FORGE_DEVICE static constexpr int place(int buffer, int row) {
-    return (buffer * (kRows + kTokens) + row) * kUnitsOfRow;
+  FORGE_DEVICE static constexpr int place(int stage, int slab, int row) {
+    return stage * kBufferUnits + (slab * (kRows + kTokens) + row) * kUnitsOfRow;
+  }
+  /// Index of the unit of 8 columns number `unit` of a step.
+  FORGE_DEVICE static constexpr int unit_at(int stage, int row, int unit) {
+    return place(stage, unit / kUnitsOfRow, 0) + unit_place(row, unit % kUnitsOfRow);
   }
 
-  /// Loads the thread's units of weights for a step. Columns after the last one load it again; their sums are ignored.
+  /// The thread's i-th unit of weights, counted over the block's rows; false if it has none.
+  FORGE_DEVICE static bool has_take(int i) {
+    return kRows * kUnits % kThreads == 0 || i * kThreads + thread_id() < kRows * kUnits;
+  }
+  /// The weight's row of a row of the block. Columns after the last one repeat it; their sums are ignored.
+  FORGE_DEVICE static int weight_row(const Job& job, int row) {
+    return job.weight0 + (job.row0 + row < kColumns ? job.row0 + row : kColumns - 1);
+  }
   FORGE_DEVICE static void load_units(const Args& args, const Job& job, int step, Next& next) {
-    FORGE_UNROLL
-    for (int i = 0; i < kTakes; ++i) {
-      const int take = i * kThreads + thread_id(), row = job.row0 + take / kUnits;
-      if (kRows * kUnits % kThreads == 0 || take < kRows * kUnits)
-        next.units[i] = W::load_unit(args.weights, job.weight0 + (row < kColumns ? row : kColumns - 1),
-                                     step * kUnits + take % kUnits);
+    if constexpr (!kCopiesWeights) {
+      FORGE_UNROLL
+      for (int i = 0; i < kTakes; ++i) {
+        const int take = i * kThreads + thread_id();
+        if (has_take(i))
+          next.units[i] =
+              W::load_unit(args.weights, weight_row(job, take / kUnits), job.unit0 + step * kUnits + take % kUnits);
+      }
     }
   }
-  /// Loads the thread's activations for a step; zeros for rows that do not exist.
-  FORGE_DEVICE static void load_halves(const Args& args, const Job& job, int step, Next& next) {
+  FORGE_DEVICE static void copy_units(const Args& args, Lds& lds, const Job& job, int step, int stage) {
+    if constexpr (kCopiesWeights) {
+      FORGE_UNROLL
+      for (int i = 0; i < kTakes; ++i) {
+        const int take = i * kThreads + thread_id(), row = take / kUnits, unit = take % kUnits;
+        if (has_take(i))
+          lds.units.copy16(unit_at(stage, row, unit),
+                           W::unit_address(args.weights, weight_row(job, row), job.unit0 + step * kUnits + unit), true);
+      }
+    }
+  }
+  /// The thread's i-th unit of x: its row; all of them have the same columns.
+  FORGE_DEVICE static int x_row(int i) { return (i * kThreads + thread_id()) / kXUnits; }
+  FORGE_DEVICE static bool has_x(int i) { return kTokens * kXUnits % kThreads == 0 || x_row(i) < kTokens; }
+  /// Zeros for rows that do not exist.
+  FORGE_DEVICE static void copy_x(const Args& args, Lds& lds, const Job& job, int step, int stage) {
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
-      const int row = job.rows_of_x[i], half = step * 2 + thread_id() % 2;  // kXFirst is even
-      next.halves[i] = X{};
-      if (row >= 0)
-        next.halves[i] = X::template load<W::kK>(
-            args.x + static_cast<u64>(row) * x_row_bytes<C>() + x_head_bytes<C>(job.row0), half);
+      const u8* row = job.rows_of_x[i];
+      if (has_x(i))
+        lds.units.copy16(unit_at(stage, kRows + x_row(i), thread_id() % kXUnits),
+                         row == nullptr ? args.x : row + step * (kStep * 2), row != nullptr);
+    }
+  }
+  /// Issues the copies of a step.
+  FORGE_DEVICE static void copy_step(const Args& args, Lds& lds, const Job& job, int step, int stage) {
+    copy_units(args, lds, job, step, stage);
+    copy_x(args, lds, job, step, stage);
+  }
+  FORGE_DEVICE static void load_x(const Job& job, int step, Next& next) {
+    FORGE_UNROLL
+    for (int i = 0; i < kXTakes; ++i) {
+      next.x[i] = U32x4{};
+      if (has_x(i) && job.rows_of_x[i] != nullptr) next.x[i] = load16(job.rows_of_x[i] + step * (kStep * 2));
+    }
+  }
+  /// Issues the loads of a step to registers.
+  FORGE_DEVICE static void load_step(const Args& args, const Job& job, int step, Next& next) {
+    load_units(args, job, step, next);
+    if constexpr (!kAsyncCopies) load_x(job, step, next);
+  }
+  /// Stores what the thread has loaded for a step in a buffer; dequantises weights. Waits for the loads.
+  FORGE_DEVICE static void store(Lds& lds, const Next& next, int stage) {
+    if constexpr (!kCopiesWeights) {
+      FORGE_UNROLL
+      for (int i = 0; i < kTakes; ++i) {
+        if (!has_take(i)) continue;
+        const int take = i * kThreads + thread_id();
+        u32 pairs[W::kUnitColumns / 2];
+        W::template expand<Numbers>(next.units[i], pairs);
+        FORGE_UNROLL
+        for (int u = 0; u < W::kUnitColumns / 8; ++u)
+          lds.units.set(unit_at(stage, take / kUnits, take % kUnits * (W::kUnitColumns / 8) + u),
+                        U32x4{{pairs[4 * u], pairs[4 * u + 1], pairs[4 * u + 2], pairs[4 * u + 3]}});
+      }
+    }
+    if constexpr (!kAsyncCopies) {
+      FORGE_UNROLL
+      for (int i = 0; i < kXTakes; ++i)
+        if (has_x(i)) lds.units.set(unit_at(stage, kRows + x_row(i), thread_id() % kXUnits), next.x[i]);
     }
   }
 
-  /// Stores `Columns` columns of a row, packed two per word, as units in shared memory.
-  template <int Columns>
-  FORGE_DEVICE static void store_pairs(Lds& lds, int buffer, int row, int column, const u32 (&pairs)[Columns / 2]) {
-    FORGE_UNROLL
-    for (int u = 0; u < Columns / 8; ++u)
-      lds.units.set(place(buffer, 0) + unit_place(row, column / 8 + u),
-                    U32x4{{pairs[4 * u], pairs[4 * u + 1], pairs[4 * u + 2], pairs[4 * u + 3]}});
-  }
-  /// Dequantises what the thread has loaded for a step and stores it in the buffer. Waits for the loads.
-  template <int Buffer>
-  FORGE_DEVICE static void store(Lds& lds, const Next& next) {
-    FORGE_UNROLL
-    for (int i = 0; i < kTakes; ++i) {
-      const int take = i * kThreads + thread_id();
-      if (kRows * kUnits % kThreads != 0 && take >= kRows * kUnits) continue;
-      u32 pairs[W::kUnitColumns / 2];
-      W::template expand<Numbers>(next.units[i], pairs);
-      store_pairs<W::kUnitColumns>(lds, Buffer, take / kUnits, take % kUnits * W::kUnitColumns, pairs);
-    }
-    FORGE_UNROLL
-    for (int i = 0; i < kXTakes; ++i) {
-      const int take = x_take(i);
-      if ((kXFirst > 0 || kTokens * 2 % kThreads != 0) && take >= kTokens * 2) continue;
-      u32 pairs[8];
-      next.halves[i].expand(pairs);
-      store_pairs<16>(lds, Buffer, kRows + take / 2, take % 2 * 16, pairs);
-    }
-  }
-
-  /// Multiplies the wave's tiles of a buffer: 32 columns of k, in two halves.
-  template <int Buffer>
-  FORGE_DEVICE static void multiply(const Lds& lds, int down, int across, Sums& sums) {
-    const int down0 = place(Buffer, down * C::kTilesDown * T::kM),
-              across0 = place(Buffer, kRows + across * kWaveTokens);
+  /// Multiplies the wave's tiles of a slab: 32 columns of k, in two halves.
+  FORGE_DEVICE static void multiply_slab(const Lds& lds, int slab0, int down, int across, Sums& sums) {
+    const int down0 = slab0 + down * C::kTilesDown * T::kM * kUnitsOfRow,
+              across0 = slab0 + (kRows + across * kWaveTokens) * kUnitsOfRow;
     // One factor's fragments all stay in registers while the other's are fetched one tile at a time. Which one stays is
     // chosen so that fewer registers are needed.
     if constexpr (C::kTilesAcross * T::kBUnits + T::kAUnits < C::kTilesDown * T::kAUnits + T::kBUnits) {
@@ -208,47 +244,113 @@ struct MatmulTiles {
     }
   }
 
-  static constexpr int kAhead = C::kStepsAhead;
-  static_assert(kAhead == 1 || kAhead == 2, "kStepsAhead must be 1 or 2");
-  /// Issues all loads of a step.
-  FORGE_DEVICE static void load_step(const Args& args, const Job& job, int step, Next& next) {
-    load_units(args, job, step, next);
-    load_halves(args, job, step, next);
+  FORGE_DEVICE static void multiply(const Lds& lds, int stage, int down, int across, Sums& sums) {
+    FORGE_UNROLL
+    for (int slab = 0; slab < C::kSlabs; ++slab) multiply_slab(lds, place(stage, slab, 0), down, across, sums);
   }
 
-  /// One turn of the pipeline (see the sketch above): multiplies step `step`, which lies in `Buffer`. If More, issues
-  /// the loads of step + kAhead and stores step + 1 in the other buffer. Near the end, the last step's loads are
-  /// repeated instead of branching.
-  template <int Buffer, bool More>
-  FORGE_DEVICE static void turn(const Args& args, Lds& lds, const Job& job, int step, int down, int across,
-                                Next (&next)[kAhead], Sums& sums) {
+  /// One turn of the pipeline (see the sketch above) for step `step`, which is in buffer `stage`. More: another step
+  /// follows.
+  template <bool More>
+  FORGE_DEVICE static void turn(const Args& args, Lds& lds, const Job& job, int step, int stage, int down, int across,
+                                Next& next, Sums& sums) {
+    if constexpr (kAsyncCopies) wait_copies_but<kStages - 2>();
     barrier();
+    if constexpr (kAsyncCopies && More) {
+      if (step + kStages - 1 < kSteps)
+        copy_step(args, lds, job, step + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
+      commit_copies();  // an empty group near the end, so that the number of groups tells the step
+    }
     if constexpr (More) {
-      load_step(args, job, kAhead == 1 || step + kAhead < kSteps ? step + kAhead : kSteps - 1, next[Buffer % kAhead]);
+      load_step(args, job, step + 1, next);
       // Otherwise AMD's compiler moves the dequantisation, which waits for the loads, in front of the multiplication.
       keep_schedule();
     }
-    multiply<Buffer>(lds, down, across, sums);
+    // Many tiles of experts have few slots: waves whose slots do not exist multiply nothing. The condition is scalar.
+    if (!kExperts || across * kWaveTokens < job.tokens) multiply(lds, stage, down, across, sums);
     if constexpr (More) {
       keep_schedule();
-      store<1 - Buffer>(lds, next[(1 - Buffer) % kAhead]);
+      store(lds, next, stage + 1 == kStages ? 0 : stage + 1);
+    }
+  }
+  /// Multiplies all steps. The first kStages - 1 are under way.
+  FORGE_DEVICE static void multiply_all(const Args& args, Lds& lds, const Job& job, int down, int across, Next& next,
+                                        Sums& sums) {
+    if constexpr (kStages == 2) {  // buffers are constants, which saves the computation of addresses
+      FORGE_LOOP
+      for (int step = 0; step + 2 < kSteps; step += 2) {
+        turn<true>(args, lds, job, step, 0, down, across, next, sums);
+        turn<true>(args, lds, job, step + 1, 1, down, across, next, sums);
+      }
+      if constexpr (kSteps % 2 == 0) turn<true>(args, lds, job, kSteps - 2, 0, down, across, next, sums);
+      turn<false>(args, lds, job, kSteps - 1, 1 - kSteps % 2, down, across, next, sums);
+    } else {
+      int stage = 0;
+      FORGE_LOOP
+      for (int step = 0; step + 1 < kSteps; ++step) {
+        turn<true>(args, lds, job, step, stage, down, across, next, sums);
+        stage = stage + 1 == kStages ? 0 : stage + 1;
+      }
+      turn<false>(args, lds, job, kSteps - 1, stage, down, across, next, sums);
     }
   }
 
-  /// Writes the sums of tokens 16 * Slice .. 16 * Slice + 15 to the output tile, if this wave has them.
-  template <int Slice>
+  /// Where blocks share k: writes this block's sums, and lets the last block of the tile to arrive add up all of them,
+  /// in the order of k. Returns true there.
+  FORGE_DEVICE static bool sum_splits(const Args& args, Lds& lds, int block, int split, Sums& sums) {
+    constexpr int kQuads = C::kTilesDown * C::kTilesAcross * T::Fragments::kC / 4;
+    float* own = args.partials + static_cast<u64>(block) * (kSplits * kQuads * kThreads * 4) + thread_id() * 4;
+    each_quad(sums, [&](int quad, float& a, float& b, float& c, float& d) {
+      *reinterpret_cast<F32x4*>(own + (split * kQuads + quad) * (kThreads * 4)) = F32x4{{a, b, c, d}};
+    });
+    if (!last_arrival(args.counters + block, kSplits, lds.last)) return false;
+    FORGE_LOOP
+    for (int part = 0; part < kSplits; ++part)
+      each_quad(sums, [&](int quad, float& a, float& b, float& c, float& d) {
+        const F32x4 four = load_fresh4(own + (part * kQuads + quad) * (kThreads * 4));
+        a = (part > 0 ? a : 0.0f) + four.at[0];
+        b = (part > 0 ? b : 0.0f) + four.at[1];
+        c = (part > 0 ? c : 0.0f) + four.at[2];
+        d = (part > 0 ? d : 0.0f) + four.at[3];
+      });
+    return true;
+  }
+  /// Calls each(number, four sums) for all sums of the lane.
+  template <class Each>
+  FORGE_DEVICE static void each_quad(Sums& sums, Each&& each) {
+    constexpr int kOfTile = T::Fragments::kC / 4;
+    FORGE_UNROLL
+    for (int m = 0; m < C::kTilesDown; ++m) {
+      FORGE_UNROLL
+      for (int n = 0; n < C::kTilesAcross; ++n) {
+        FORGE_UNROLL
+        for (int i = 0; i < kOfTile; ++i) {
+          float(&of)[T::Fragments::kC] = sums[m][n];
+          each((m * C::kTilesAcross + n) * kOfTile + i, of[4 * i], of[4 * i + 1], of[4 * i + 2], of[4 * i + 3]);
+        }
+      }
+    }
+  }
+
+  /// Writes the sums of tokens Part * kTogether .. to the output tile, if this wave has them or some of them.
+  template <int Part>
   FORGE_DEVICE static void hand_over(Lds& lds, int thread, const Sums& sums) {
-    const int wave = uniform(thread / kWave), down = wave % C::kWavesDown;
-    if (wave / C::kWavesDown != Slice * kTokenTile / kWaveTokens) return;
-    constexpr int kTiles = kTokenTile / T::kN, kFirst = Slice * kTokenTile % kWaveTokens / T::kN;
+    const int wave = uniform(thread / kWave), down = wave % C::kWavesDown, across = wave / C::kWavesDown;
+    constexpr bool kWhole = kTogether >= kWaveTokens;  // whole waves, or a part of each wave's tokens
+    constexpr int kTiles = (kWhole ? kWaveTokens : kTogether) / T::kN;
+    constexpr int kFirst = kWhole ? 0 : Part * kTogether % kWaveTokens / T::kN;
+    if (across * kWaveTokens / kTogether != Part && kWhole) return;
+    if (across != Part * kTogether / kWaveTokens && !kWhole) return;
     const int lane = thread % kWave, row0 = down * C::kTilesDown * T::kM;
+    const int token0 = kWhole ? across * kWaveTokens % kTogether : 0;
     FORGE_UNROLL
     for (int m = 0; m < C::kTilesDown; ++m) {
       FORGE_UNROLL
       for (int n = 0; n < kTiles; ++n) {
         FORGE_UNROLL
         for (int i = 0; i < T::Fragments::kC; ++i)
-          lds.tile.set(n * T::kN + T::c_column(lane, i), row0 + m * T::kM + T::c_row(lane, i), sums[m][kFirst + n][i]);
+          lds.tile.set(token0 + n * T::kN + T::c_column(lane, i), row0 + m * T::kM + T::c_row(lane, i),
+                       sums[m][kFirst + n][i]);
       }
     }
   }
@@ -256,34 +358,36 @@ struct MatmulTiles {
     if constexpr (kExperts)
       return RowsListed<kTokens>{lds.slots.slots, first, job.tokens};
     else
-      return RowsInOrder<C::kTokensTotal>{job.t0 + first};
+      return RowsCounted{job.t0 + first, job.tokens - first};
   }
-  /// Runs the epilogue for 16 tokens at a time: the waves that have these tokens' sums write them to the output tile in
-  /// shared memory, which all waves then read. Recursive, because indices of `sums` must be constants to stay
+  /// Runs the epilogue for kTogether tokens at a time: the waves that have these tokens' sums write them to the output
+  /// tile in shared memory, which all waves then read. Recursive, because indices of `sums` must be constants to stay
   /// registers.
-  template <int Slice>
-  FORGE_DEVICE static void finish_slices(const Args& args, Lds& lds, const Job& job, int thread, const Sums& sums) {
-    if constexpr (Slice * kTokenTile < kTokens) {
-      if (Slice * kTokenTile >= job.tokens) return;  // scalar: the same in all lanes
-      const auto rows = rows_of(lds, job, Slice * kTokenTile);
-      Finish<E, OutTile, kColumns, decltype(rows)> finish(args.epilogue, job.row0, rows, thread);
-      finish.prepare();
-      hand_over<Slice>(lds, thread, sums);
+  template <int Part>
+  FORGE_DEVICE static void finish(const Args& args, Lds& lds, const Job& job, int thread, const Sums& sums) {
+    if constexpr (Part * kTogether < kTokens) {
+      if (Part * kTogether >= job.tokens) return;  // scalar: the same in all lanes
+      const auto rows = rows_of(lds, job, Part * kTogether);
+      Finish<E, OutTile, kColumns, decltype(rows), kOperandsTogether> finisher(args.epilogue, job.row0, rows, thread);
+      finisher.prepare();
+      hand_over<Part>(lds, thread, sums);
       if constexpr (E::kParts > 0)
-        if (thread < kTokenTile) lds.tile.factors.set(thread, lds.factors.get(Slice * kTokenTile + thread));
+        for (int t = thread; t < kTogether; t += kThreads)
+          lds.tile.factors.set(t, load(args.factors + rows.clamped_row(t) / slots_of<E>()));
       barrier();
-      finish.run(lds.tile);
+      finisher.run(lds.tile);
       barrier();
-      finish_slices<Slice + 1>(args, lds, job, thread, sums);
+      finish<Part + 1>(args, lds, job, thread, sums);
     }
   }
+  static constexpr int kOperandsTogether = kTogether == kTokenTile ? 1 : 32;
 
   /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16.
-  FORGE_DEVICE static bool find_job(const Args& args, Lds& lds, int tile, int real, Job& job) {
+  FORGE_DEVICE static bool find_job(const Args& args, Lds& lds, int tile, int split, int real, Job& job) {
     const int most = C::kTokensTotal / kSlots, whole = ceil_div(real, kTokenTile) * kTokenTile;
     const int tokens = whole < most ? whole : most;
     if constexpr (kExperts) {
-      const auto found = Slots::find(args.experts, tokens * kSlots, tile, lds.slots);
+      const auto found = Slots::find(args.sorted, tile, lds.slots);
       job.weight0 = found.expert * kColumns;
       job.tokens = found.count;
     } else {
@@ -293,57 +397,62 @@ struct MatmulTiles {
     if (job.tokens <= 0) return false;
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
-      const int t = x_take(i) / 2;
-      job.rows_of_x[i] = -1;
+      const int t = x_row(i);
+      job.rows_of_x[i] = nullptr;
       if (t >= job.tokens) continue;
-      if constexpr (kExperts)
-        job.rows_of_x[i] = lds.slots.slots.get(t) / (C::kSharedX ? kSlots : 1);
-      else
-        job.rows_of_x[i] = job.t0 + t;
+      int row = job.t0 + t;
+      if constexpr (kExperts) row = lds.slots.slots.get(t) / (C::kSharedX ? kSlots : 1);
+      if constexpr (C::kHeads > 1) row = row * C::kHeads + job.row0 / C::kHeadColumns;
+      job.rows_of_x[i] =
+          args.x + static_cast<u64>(row) * (W::kK * 2) + split * (kSteps * kStep * 2) + thread_id() % kXUnits * 16;
     }
     return true;
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int tile = block_id() % kTokenTiles, real = uniform(load(args.counts + C::kCount));
+    const int split = block_id() % kSplits, block = block_id() / kSplits, tile = block % kTokenTiles;
+    const int real = uniform(load(args.counts + C::kCount));
     if (!kExperts && tile * kTokens >= real) return;
     const int down = wave_id() % C::kWavesDown, across = wave_id() / C::kWavesDown;
     Job job{};
-    job.row0 = block_id() / kTokenTiles * kRows;
-    Next next[kAhead];
+    job.row0 = block / kTokenTiles * kRows;
+    job.unit0 = split * kSteps * kUnits;
+    Next next;
     // Without experts, the first weights are loaded before the producer has ended. With experts, the job depends on
     // what the router has written.
+    constexpr int kUnderWay = kStages - 1 < kSteps ? kStages - 1 : kSteps;
     if constexpr (kExperts) {
       release_consumers();
       wait_for_producer();
-      if (!find_job(args, lds, tile, real, job)) return;
-      load_units(args, job, 0, next[0]);
+      if (!find_job(args, lds, tile, split, real, job)) return;
     } else {
-      find_job(args, lds, tile, real, job);
-      load_units(args, job, 0, next[0]);
+      find_job(args, lds, tile, split, real, job);
+    }
+    load_units(args, job, 0, next);
+    FORGE_UNROLL
+    for (int s = 0; s < kUnderWay; ++s) copy_units(args, lds, job, s, s);
+    if constexpr (!kExperts) {
       release_consumers();
       wait_for_producer();
     }
-    load_halves(args, job, 0, next[0]);
-    if constexpr (kAhead == 2) load_step(args, job, kSteps > 1 ? 1 : 0, next[1]);
-    if constexpr (E::kParts > 0) {
-      const auto rows = rows_of(lds, job, 0);
-      Finish<E, OutTile, kColumns, decltype(rows)>(args.epilogue, job.row0, rows)
-          .template each_factor<kTokens>([&](int t, float factor) { lds.factors.set(t, factor); });
+    if constexpr (kAsyncCopies) {
+      FORGE_UNROLL
+      for (int s = 0; s < kStages - 1; ++s) {
+        if (s < kUnderWay) copy_x(args, lds, job, s, s);
+        commit_copies();
+      }
+    } else {
+      load_x(job, 0, next);
     }
-    store<0>(lds, next[0]);
+    store(lds, next, 0);
     Sums sums = {};
-    FORGE_LOOP
-    for (int step = 0; step + 1 < kSteps; step += 2) {
-      turn<0, true>(args, lds, job, step, down, across, next, sums);
-      if (step + 2 < kSteps)
-        turn<1, true>(args, lds, job, step + 1, down, across, next, sums);
-      else
-        turn<1, false>(args, lds, job, step + 1, down, across, next, sums);
+    multiply_all(args, lds, job, down, across, next, sums);
+    if constexpr (kSplits > 1) {
+      if (!sum_splits(args, lds, block, split, sums)) return;
     }
-    if constexpr (kSteps % 2 != 0) turn<0, false>(args, lds, job, kSteps - 1, down, across, next, sums);
+    barrier();  // the output tile takes the ring's place
     // opaque: the epilogue's addresses are computed here instead of living in registers through the loop.
-    finish_slices<0>(args, lds, job, opaque(thread_id()), sums);
+    finish<0>(args, lds, job, opaque(thread_id()), sums);
   }
 };
 

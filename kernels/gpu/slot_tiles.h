@@ -3,10 +3,11 @@
 // experts. Each tile of the grid multiplies up to TileSlots slots that have the same expert.
 //
 //   expert of slot   0  2  0  1  0  2          TileSlots = 2
+//   sorted           counts 3, 1, 2 | slots 0, 2, 4, 3, 1, 5
 //   tiles            expert 0: slots 0, 2 | expert 0: slot 4 | expert 1: slot 3 | expert 2: slots 1, 5
 //
-// There is no sorting kernel before: each block counts the slots of every expert, finds the tile with its own number
-// and lists the tile's slots in ascending order. That takes a few microseconds, while the product takes tens of them.
+// SortSlots, a launch before the product, writes the counts and the slots by expert, ascending. A block of the product
+// finds its tile by a prefix sum over the experts' counts.
 
 #include "kernels/gpu/prelude/prelude.h"
 
@@ -23,66 +24,99 @@ FORGE_DEVICE i32 sum_to_lane(i32 value) {
   return value;
 }
 
+/// Sorts the slots by expert: a block for each expert counts the slots of lower experts, which come before its own. C
+/// has kExperts, kSlots (experts of a token), kTokensTotal (slots that memory has) and kCount.
+template <class C>
+struct SortSlots {
+  static constexpr int kThreads = 256, kBlocks = C::kExperts, kWaves = kThreads / kWave;
+  struct Lds {
+    Shared<i32, kWaves> matches, lower;  ///< of each wave
+  };
+  struct Args {
+    const i32* experts;  ///< [kTokensTotal]: the expert of each slot
+    const i32* counts;
+    i32* sorted;  ///< [kExperts] slots of each expert, then [kTokensTotal] the slots by expert
+  };
+  /// Each thread has a contiguous share of the slots, so that a slot's place among those of its expert is a prefix sum
+  /// over lanes, then over waves.
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    release_consumers();
+    wait_for_producer();
+    constexpr int kTile = 16;  // real tokens are rounded up to whole tiles
+    const int expert = block_id(), most = C::kTokensTotal / C::kSlots;
+    const int whole = ceil_div(uniform(load(args.counts + C::kCount)), kTile) * kTile;
+    const int slots = (whole < most ? whole : most) * C::kSlots;
+    const int share = ceil_div(slots, kThreads), begin = thread_id() * share;
+    const int end = begin + share < slots ? begin + share : slots;
+    i32 matches = 0, lower = 0;
+    for (int i = begin; i < end; ++i) {
+      const i32 own = load(args.experts + i);
+      matches += own == expert ? 1 : 0;
+      lower += own < expert ? 1 : 0;
+    }
+    const i32 up_to = sum_to_lane(matches), all_lower = sum_lanes<kWave>(lower);
+    if (lane_id() == kWave - 1) {
+      lds.matches.set(wave_id(), up_to);
+      lds.lower.set(wave_id(), all_lower);
+    }
+    barrier();
+    int place = up_to - matches, count = 0;
+    for (int w = 0; w < kWaves; ++w) {
+      const int of_wave = lds.matches.get(w);
+      place += (w < wave_id() ? of_wave : 0) + lds.lower.get(w);
+      count += of_wave;
+    }
+    if (thread_id() == 0) args.sorted[expert] = count;
+    for (int i = begin; i < end; ++i)
+      if (load(args.experts + i) == expert) args.sorted[C::kExperts + place++] = i;
+  }
+};
+
 /// Experts: number of experts. TileSlots: slots in a tile. Threads: of a block.
 template <int Experts, int TileSlots, int Threads>
 struct SlotTiles {
-  static constexpr int kWaves = Threads / kWave, kTileBits = 16;
   /// The largest number of tiles that `slots` slots can make: all full ones, and a partly filled one for each expert.
   FORGE_DEVICE static constexpr int most(int slots) { return slots / TileSlots + (slots < Experts ? slots : Experts); }
   struct Lds {
-    Shared<i32, Experts> counts;
-    Shared<i32, kWaves> matches;   ///< slots with the tile's expert, per wave
     Shared<i32, TileSlots> slots;  ///< the tile's slots, ascending
   };
   struct Tile {
     int expert, count;  ///< count: slots in the tile. {-1, 0}: there is no tile with this number
   };
 
-  /// Finds tile number `tile` and writes its slots to lds.slots. experts: [slots] i32, the expert of each slot. All
-  /// lanes of the block call this together; it ends with a barrier. Each thread handles a contiguous share of the
-  /// slots, so that a slot's rank among those of its expert is a prefix sum over lanes, then over waves, minus the
-  /// `before` slots that are in the expert's earlier tiles.
-  FORGE_DEVICE static Tile find(const i32* experts, int slots, int tile, Lds& lds) {
-    for (int e = thread_id(); e < Experts; e += Threads) lds.counts.set(e, 0);
+  /// Finds tile number `tile` and writes its slots to lds.slots. sorted: as SortSlots has written it. All lanes of the
+  /// block call this together; it ends with a barrier.
+  FORGE_DEVICE static Tile find(const i32* sorted, int tile, Lds& lds) {
+    const Found found = numbered(sorted, tile);
+    if (found.expert < 0) return {-1, 0};
+    const int count = found.left < TileSlots ? found.left : TileSlots;
+    for (int i = thread_id(); i < count; i += Threads) lds.slots.set(i, load(sorted + Experts + found.first + i));
     barrier();
-    const int share = ceil_div(slots, Threads), begin = thread_id() * share;
-    const int end = begin + share < slots ? begin + share : slots;
-    for (int i = begin; i < end; ++i) lds.counts.add(load(experts + i), 1);
-    barrier();
-    const int found = numbered(tile, lds);
-    if (found < 0) return {-1, 0};
-    const int expert = found >> kTileBits, before = (found & ((1 << kTileBits) - 1)) * TileSlots;
-    i32 matches = 0;
-    for (int i = begin; i < end; ++i) matches += load(experts + i) == expert ? 1 : 0;
-    const i32 up_to = sum_to_lane(matches);
-    if (lane_id() == kWave - 1) lds.matches.set(wave_id(), up_to);
-    barrier();
-    int rank = up_to - matches - before;
-    for (int w = 0; w < wave_id(); ++w) rank += lds.matches.get(w);
-    for (int i = begin; i < end; ++i) {
-      if (load(experts + i) != expert) continue;
-      if (rank >= 0 && rank < TileSlots) lds.slots.set(rank, i);
-      ++rank;
-    }
-    barrier();
-    const int left = lds.counts.get(expert) - before;
-    return {expert, left < TileSlots ? left : TileSlots};
+    return {found.expert, count};
   }
 
  private:
-  /// Returns expert << kTileBits | (the tile's number among this expert's tiles), or -1 if there are fewer tiles. A
-  /// lane takes one expert at a time; a prefix sum of the experts' tile counts gives each expert's first tile. The
-  /// result is scalar.
-  FORGE_DEVICE static int numbered(int tile, const Lds& lds) {
-    i32 found = -1;
-    int before = 0;
+  /// A tile's expert (-1: none), its first place among all slots, and the expert's slots from there on.
+  struct Found {
+    int expert, first, left;
+  };
+  /// A lane takes one expert at a time; prefix sums of the experts' tiles and slots say where each begins. The result
+  /// is scalar.
+  FORGE_DEVICE static Found numbered(const i32* sorted, int tile) {
+    Found mine{-1, 0, 0};
+    int tiles_before = 0, slots_before = 0;
     for (int base = 0; base < Experts; base += kWave) {
-      const int expert = base + lane_id(), tiles = expert < Experts ? ceil_div(lds.counts.get(expert), TileSlots) : 0;
-      const int up_to = sum_to_lane(tiles), first = before + up_to - tiles;
-      if (tile >= first && tile < first + tiles) found = expert << kTileBits | (tile - first);
-      before += shuffle(up_to, kWave - 1);
+      const int expert = base + lane_id();
+      const i32 count = expert < Experts ? load(sorted + expert) : 0, tiles = ceil_div(count, TileSlots);
+      const int tiles_to = sum_to_lane(tiles), slots_to = sum_to_lane(count);
+      const int number = tile - (tiles_before + tiles_to - tiles);
+      if (number >= 0 && number < tiles)
+        mine = {expert, slots_before + slots_to - count + number * TileSlots, count - number * TileSlots};
+      tiles_before += shuffle(tiles_to, kWave - 1);
+      slots_before += shuffle(slots_to, kWave - 1);
     }
-    return uniform(max_lanes<kWave>(found));
+    return {uniform(max_lanes<kWave>(mine.expert)), uniform(max_lanes<kWave>(mine.first)),
+            uniform(max_lanes<kWave>(mine.left))};
   }
 };
 

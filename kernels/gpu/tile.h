@@ -61,26 +61,26 @@ FORGE_DEVICE bool idle_tile(const i32* counts, int which, int t0) {
 
 /// The tile in shared memory. If several waves share a column (each has a part of k), each sets its own partial sum,
 /// and get() adds them in the order of the waves, so that results do not depend on timing.
-template <int Tokens, int BlockRows, int Partials, int Threads>
+/// Padding: floats between the rows of two tokens, where neighbouring lanes write different tokens.
+template <int Tokens, int BlockRows, int Partials, int Threads, int Padding = 0>
 class Tile {
  public:
   static constexpr int kTokens = Tokens, kRows = BlockRows, kThreads = Threads;
 
   FORGE_DEVICE float get(int t, int r) const {
-    float sum = sums_.get(t * BlockRows + r);
+    float sum = sums_.get(t * kStride + r);
     FORGE_UNROLL
-    for (int p = 1; p < Partials; ++p) sum += sums_.get((p * Tokens + t) * BlockRows + r);
+    for (int p = 1; p < Partials; ++p) sum += sums_.get((p * Tokens + t) * kStride + r);
     return sum;
   }
-  FORGE_DEVICE void set_partial(int p, int t, int r, float value) {
-    sums_.set((p * Tokens + t) * BlockRows + r, value);
-  }
+  FORGE_DEVICE void set_partial(int p, int t, int r, float value) { sums_.set((p * Tokens + t) * kStride + r, value); }
   FORGE_DEVICE void set(int t, int r, float value) { set_partial(0, t, r, value); }
 
   Shared<float, Tokens> factors;  ///< 1/rms of each token
 
  private:
-  Shared<float, Partials * Tokens * BlockRows> sums_;
+  static constexpr int kStride = BlockRows + Padding;
+  Shared<float, Partials * Tokens * kStride> sums_;
 };
 
 /// E::kSlots, or 1 if the epilogue has no such member.
@@ -116,6 +116,14 @@ struct RowsInOrder {
   FORGE_DEVICE int row(int t) const { return t0 + t; }
   /// A row that is safe to load from: the last one if row t does not exist.
   FORGE_DEVICE int clamped_row(int t) const { return has(t) ? t0 + t : TokensTotal - 1; }
+};
+
+/// The same for `count` rows, which are counted when the kernel runs.
+struct RowsCounted {
+  int t0, count;
+  FORGE_DEVICE bool has(int t) const { return t < count; }
+  FORGE_DEVICE int row(int t) const { return t0 + t; }
+  FORGE_DEVICE int clamped_row(int t) const { return t0 + (has(t) ? t : count - 1); }
 };
 
 /// Runs the epilogue E over a tile of type T. Total: columns of the source. Rows: RowsInOrder or RowsListed.

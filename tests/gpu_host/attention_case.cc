@@ -140,7 +140,7 @@ void AttentionProblem::write_to(codegen::ConfigText& out) const {
       .real("kAlibi", mask.alibi)
       .flag("kSinks", mask.sinks)
       .flag("kStored", output != kQuantised)
-      .number("kTerms", terms());
+      .number("kFormat", terms());
   if (narrow > 0) out.number("kValueDim", narrow);
   if (selection.count > 0) out.number("kSelected", selection.count).number("kSelectedBlock", selection.block);
 }

@@ -31,10 +31,10 @@ WaveText text_of(const BatchedCase& c) {
   text.config.use("Weight", weight_text(c.type, c.n(), BatchedCase::kDepth))
       .use("Epilogue", "gpu::Epilogue")
       .number("kTokensTotal", c.tokens)
-      .number("kXTerms", c.terms)
       .number("kHeads", c.heads)
       .number("kHeadColumns", c.columns);
   int rows = 32, tile = 16;  // of a block
+  if (!c.tiles) text.config.number("kXTerms", c.terms);
   if (c.tiles) {
     const std::string numbers = c.terms == 2 ? "F16" : "Bf16";
     text.config.use("Tile", c.wave == 64 ? "Mfma" + numbers + "Tile" : "Wmma" + numbers + "Gfx11Tile")
@@ -57,23 +57,28 @@ void check(const BatchedCase& c, const Kernel& kernel) {
   constexpr int kDepth = BatchedCase::kDepth;
   PlanesWeight weight(c.type, c.n(), kDepth);
   auto x = random_floats(static_cast<std::size_t>(c.tokens) * c.heads * kDepth);
-  Buffer<std::byte> rows(c.tokens * c.heads * (is_float(c.type) ? 4 * kDepth : c.terms * q8_row_bytes(kDepth)));
-  if (is_float(c.type)) {
+  // Tiles take x in their own numbers.
+  const auto numbers = c.terms == 2 ? DType::kF16A : DType::kBF16;
+  const std::size_t own = is_float(c.type) ? 4 * kDepth : c.terms * q8_row_bytes(kDepth);
+  Buffer<std::byte> rows(c.tokens * c.heads * (c.tiles ? 2 * kDepth : own));
+  if (c.tiles) {
+    std::memcpy(rows.data(), numbers_of(numbers, x).data(), x.size() * 2);
+    round_to(numbers, x);
+    round_to(c.terms == 2 ? DType::kF16 : DType::kBF16, weight.values);
+  } else if (is_float(c.type)) {
     std::memcpy(rows.data(), x.data(), x.size() * sizeof(float));
   } else {
     const auto quantised = quantise_rows(x, kDepth, c.terms);
     std::memcpy(rows.data(), quantised.data(), quantised.size());
     x = values_of_rows(rows.data(), static_cast<std::size_t>(c.tokens) * c.heads, kDepth, c.terms);
   }
-  if (c.tiles) {
-    const auto rounded = c.terms == 2 ? DType::kF16 : DType::kBF16;
-    round_to(rounded, weight.values);
-    round_to(rounded, x);
-  }
   const Buffer<int> counts = Buffer<int>::of({c.tokens, -1, -1, -1});
   Buffer<float> out(static_cast<std::size_t>(c.tokens) * c.n());
-  const KernelArgs args(
+  const KernelArgs of_rows(
       {weight.planes.data(), rows.data(), counts.data(), out.data(), nullptr, nullptr, nullptr, nullptr});
+  const KernelArgs of_tiles({weight.planes.data(), rows.data(), nullptr, nullptr, nullptr, counts.data(), out.data(),
+                             nullptr, nullptr, nullptr, nullptr});
+  const auto& args = c.tiles ? of_tiles : of_rows;
   run_in_all_orders(kernel, args, [&] { out.fill(NAN); }, [&] { return bytes_of(out); });
   for (int t = 0; t < c.tokens; ++t)
     for (int n = 0; n < c.n(); ++n) {

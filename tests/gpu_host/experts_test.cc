@@ -253,8 +253,8 @@ WaveText text_of(const SlotsCase& c) {
       .number("kTokensTotal", static_cast<std::int64_t>(kTokens) * c.slots)
       .number("kSlots", c.slots)
       .number("kColumns", c.columns)
-      .number("kXTerms", c.terms)
       .flag("kSharedX", c.shared);
+  if (!tiles) text.config.number("kXTerms", c.terms);
   if (tiles) {
     constexpr int kWaveTiles = 1, kWavesDown = 2, kTileTokens = 16;
     const bool narrow = std::string_view(c.tile).starts_with("Mma");
@@ -281,18 +281,21 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
   const std::size_t k = static_cast<std::size_t>(c.k),
                     rows = kTokens * static_cast<std::size_t>(c.shared ? 1 : c.slots);
   auto x = random_floats(rows * k);
-  Buffer<std::byte> activations(rows * (is_float(c.type) ? 4 * k : c.terms * q8_row_bytes(k)));
-  if (is_float(c.type)) {
+  const bool tiles = c.tile != nullptr, f16 = c.type == DType::kF16 || c.terms == 2;
+  const auto numbers = !f16 ? DType::kBF16 : is_float(c.type) ? DType::kF16 : DType::kF16A;  // of tiles
+  Buffer<std::byte> activations(rows * (tiles              ? 2 * k
+                                        : is_float(c.type) ? 4 * k
+                                                           : static_cast<std::size_t>(c.terms) * q8_row_bytes(k)));
+  if (tiles) {
+    std::memcpy(activations.data(), numbers_of(numbers, x).data(), x.size() * 2);
+    round_to(numbers, x);
+    round_to(f16 ? DType::kF16 : DType::kBF16, weight.values);
+  } else if (is_float(c.type)) {
     std::memcpy(activations.data(), x.data(), x.size() * sizeof(float));
   } else {
     const auto quantised = quantise_rows(x, k, c.terms);
     std::copy(quantised.begin(), quantised.end(), activations.data());
     x = values_of_rows(activations.data(), rows, k, c.terms);
-  }
-  if (c.tile != nullptr) {
-    const auto rounded = c.type == DType::kF16 || c.terms == 2 ? DType::kF16 : DType::kBF16;
-    round_to(rounded, weight.values);
-    round_to(rounded, x);
   }
   Buffer<int> experts(kTokens * c.slots);
   for (int s = 0; s < kTokens * c.slots; ++s)
@@ -300,8 +303,21 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
   Buffer<float> partial(kTokens * 3), out(static_cast<std::size_t>(kTokens * c.slots * c.columns));
   for (int i = 0; i < kTokens * 3; ++i) partial[i] = 1.0F + static_cast<float>(i % 5);
   const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
-  const KernelArgs args(
+  Buffer<float> factors(kTokens);  // what the partial sums give, for tiles
+  for (int i = 0; i < kTokens; ++i) factors[i] = partial[i * 3] + partial[i * 3 + 1] + partial[i * 3 + 2];
+  const KernelArgs of_rows(
       {weight.planes.data(), activations.data(), counts.data(), experts.data(), out.data(), partial.data()});
+  Buffer<int> sorted(kExperts + kTokens * c.slots);  // what SortSlots writes
+  int next = kExperts;
+  for (int e = 0; e < kExperts; ++e) {
+    const int first = next;
+    for (int s = 0; s < (kReal + 15) / 16 * 16 * c.slots; ++s)
+      if (experts[s] == e) sorted[next++] = s;
+    sorted[e] = next - first;
+  }
+  const KernelArgs of_tiles({weight.planes.data(), activations.data(), factors.data(), nullptr, nullptr, counts.data(),
+                             sorted.data(), out.data(), partial.data()});
+  const auto& args = tiles ? of_tiles : of_rows;
   run_in_all_orders(kernel, args, [&] { out.fill(-7); }, [&] { return bytes_of(out); });
   const Products products = multiply(weight.values, x, k);
   for (int slot = 0; slot < kReal * c.slots; ++slot)
@@ -369,6 +385,44 @@ TEST_CASE("matrix instructions multiply the slots of each expert together") {
                      type == DType::kF16 || terms == 2 ? by.half : by.bf16, terms});
   }
   check_cases(cases, [](const SlotsCase& c) { return text_of(c); }, check_slots);
+}
+
+TEST_CASE("slots are sorted by expert, in ascending order") {
+  struct Case {
+    int experts, slots, wave;
+  };
+  const auto text_of_sort = [](const Case& c) {
+    codegen::KernelText text{.header = "kernels/gpu/slot_tiles.h", .kernel = "SortSlots", .defaults = {}, .before = {}};
+    text.config.number("kExperts", c.experts)
+        .number("kSlots", c.slots)
+        .number("kTokensTotal", kTokens * c.slots)
+        .number("kCount", 0);
+    text.blocks = c.experts;
+    text.threads = 256;
+    return WaveText{c.wave, std::move(text)};
+  };
+  std::vector<Case> cases;
+  for (const int wave : kWaves)
+    for (const auto& [experts, slots] : {std::pair{5, 1}, {5, 9}, {130, 12}}) cases.push_back({experts, slots, wave});
+  check_cases(cases, text_of_sort, [](const Case& c, const Kernel& kernel) {
+    for (const int real : {1, 16, 17, kTokens}) {
+      Buffer<int> experts(kTokens * c.slots), sorted(c.experts + kTokens * c.slots);
+      for (int s = 0; s < kTokens * c.slots; ++s) experts[s] = s % 3 == 0 ? 3 : (s * 7 + s / 3) % c.experts;
+      const Buffer<int> counts = Buffer<int>::of({real, -1, -1, -1});
+      const KernelArgs args({experts.data(), counts.data(), sorted.data()});
+      run_in_all_orders(kernel, args, [&] { sorted.fill(-1); }, [&] { return bytes_of(sorted); });
+      const int slots = (real + 15) / 16 * 16 * c.slots;
+      int next = c.experts;
+      for (int e = 0; e < c.experts; ++e) {
+        const int first = next;
+        for (int s = 0; s < slots; ++s)
+          if (experts[s] == e) REQUIRE(sorted[next++] == s);
+        REQUIRE(sorted[e] == next - first);
+      }
+      for (int i = next; i < c.experts + kTokens * c.slots; ++i) REQUIRE(sorted[i] == -1);
+      for (const auto* buffer : {&experts, &sorted}) buffer->check();
+    }
+  });
 }
 
 TEST_CASE("the last block of a router's matmul chooses the experts") {

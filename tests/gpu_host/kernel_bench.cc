@@ -41,7 +41,8 @@ Shard this_shard() {
 }
 
 codegen::KernelSource source_of(const WaveText& text) {
-  return codegen::kernel_source(*codegen::find_target(target_of(text.wave)), "kernel", text.text);
+  const char* target = text.target != nullptr ? text.target : target_of(text.wave);
+  return codegen::kernel_source(*codegen::find_target(target), "kernel", text.text);
 }
 
 }  // namespace
@@ -160,12 +161,30 @@ std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std:
   return out;
 }
 
+namespace {
+
+constexpr float kF16aScale = 16;
+
+std::uint16_t number_of(DType type, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (type == DType::kBF16) return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
+  return quant::f16_of_f32(type == DType::kF16A ? value / kF16aScale : value);
+}
+
+}  // namespace
+
 void round_to(DType type, std::vector<float>& values) {
   for (float& value : values) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (type == DType::kBF16) value = std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
-    if (type == DType::kF16) value = quant::f32_of_f16(quant::f16_of_f32(value));
+    if (type == DType::kBF16) value = quant::f32_of_bits(static_cast<std::uint32_t>(number_of(type, value)) << 16);
+    if (type == DType::kF16) value = quant::f32_of_f16(number_of(type, value));
+    if (type == DType::kF16A) value = quant::f32_of_f16(number_of(type, value)) * kF16aScale;
   }
+}
+
+std::vector<std::uint16_t> numbers_of(DType type, const std::vector<float>& values) {
+  std::vector<std::uint16_t> out;
+  for (const float value : values) out.push_back(number_of(type, value));
+  return out;
 }
 
 Products multiply(const std::vector<float>& w, const std::vector<float>& x, std::size_t k) {

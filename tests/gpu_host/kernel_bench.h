@@ -26,6 +26,7 @@ using codegen::weight_text;
 struct WaveText {
   int wave;
   codegen::KernelText text;
+  const char* target = nullptr;  ///< whose macros the source has; default: one with this wave size
 };
 
 /// Compiles all texts, several at once; equal ones only once.
@@ -88,8 +89,10 @@ std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std:
 /// False for the bytes behind the sums of a term of quantised rows, which are not written.
 bool is_written(std::size_t byte, std::size_t k);
 
-/// Rounds to F16 or BF16; does nothing for any other type.
+/// Rounds to F16, F16A or BF16; does nothing for any other type.
 void round_to(DType type, std::vector<float>& values);
+/// The 16-bit numbers of F16, F16A or BF16, rounded from values.
+std::vector<std::uint16_t> numbers_of(DType type, const std::vector<float>& values);
 
 /// Sums of products and the sums of their magnitudes, to which rounding errors are proportional.
 struct Products {

@@ -2,6 +2,7 @@
 #include "tests/gpu_host/matmul_case.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace forge::gpu_host {
@@ -10,22 +11,28 @@ namespace {
 constexpr float kUntouched = 12345;
 constexpr double kRelative = 4e-6;
 
+std::size_t row_bytes(const MatmulProblem& c) {
+  const auto k = static_cast<std::size_t>(c.k);
+  if (c.tiles != DType::kF32) return 2 * k;
+  return is_float(c.type) ? 4 * k : static_cast<std::size_t>(c.terms) * q8_row_bytes(k);
+}
+
 /// The activations: the values [real][k], and the buffer with padding rows, which must not affect results.
 struct Activations {
   std::vector<float> values;
   Buffer<std::byte> rows;
   explicit Activations(const MatmulProblem& c)
-      : values(random_floats(static_cast<std::size_t>(c.real) * c.k)),
-        rows(c.total * (!is_float(c.type) ? c.terms * q8_row_bytes(c.k) : 4 * static_cast<std::size_t>(c.k))) {
-    if (is_float(c.type)) {
-      std::memcpy(rows.data(), values.data(), values.size() * sizeof(float));
-      round_to(c.rounded, values);
-      return;
+      : values(random_floats(static_cast<std::size_t>(c.real) * c.k)), rows(c.total * row_bytes(c)) {
+    const auto copy = [&](const auto& from) { std::memcpy(rows.data(), from.data(), from.size() * sizeof(from[0])); };
+    if (c.tiles != DType::kF32) {
+      copy(numbers_of(c.tiles, values));
+      round_to(c.tiles, values);
+    } else if (is_float(c.type)) {
+      copy(values);
+    } else {
+      copy(quantise_rows(values, c.k, c.terms));
+      values = values_of_rows(rows.data(), c.real, c.k, c.terms);
     }
-    const auto quantised = quantise_rows(values, c.k, c.terms);
-    std::memcpy(rows.data(), quantised.data(), quantised.size());
-    values = values_of_rows(rows.data(), c.real, c.k, c.terms);
-    round_to(c.rounded, values);
   }
 };
 
@@ -52,8 +59,7 @@ Expected expect(const MatmulProblem& c, const Products& products, int t, int n, 
 /// out[t][n] = v; or, with 1/rms from partial sums, residual + v with its squares and quantised rows; or silu(gate) *
 /// up.
 std::string epilogue_of(const MatmulProblem& c) {
-  const std::string results = std::to_string(c.results()), terms = std::to_string(c.terms),
-                    squares = std::to_string((c.results() + 15) / 16);
+  const std::string results = std::to_string(c.results()), squares = std::to_string((c.results() + 15) / 16);
   std::string text = R"(struct Epilogue {
   struct Args {
     float* out;
@@ -86,17 +92,16 @@ std::string epilogue_of(const MatmulProblem& c) {
   if (c.kind == MatmulKind::kResidual)
     text += "    store_squares(a.squares + t * " + squares + " + n / 16, v, real);\n";
   if (c.kind != MatmulKind::kStore && c.results() % 32 == 0)
-    text += "    quantise_block<" + results + ", " + terms + ">(a.rows + t * " + terms + " * Q8Rows<" + results +
-            ">::kRowBytes, n, v, real);\n";
+    text += "    store_activation<" + results + ", " + std::to_string(c.format()) + ">(a.rows, t, n, v, real);\n";
   return text + "  }\n};\n";
 }
 
 void check_matmul(const MatmulProblem& c, const Kernel& kernel) {
   INFO("type " << dtype_name(c.type) << ", " << c.n << "x" << c.k << ", tokens " << c.real << " of " << c.total
-               << ", kind " << static_cast<int>(c.kind) << ", terms " << c.terms);
+               << ", kind " << static_cast<int>(c.kind) << ", format " << c.format());
   const int results = c.results(), squares_count = (results + 15) / 16;
   PlanesWeight weight(c.type, c.n, c.k);
-  round_to(c.rounded, weight.values);
+  round_to(c.tiles == DType::kF16A ? DType::kF16 : c.tiles, weight.values);
   const Activations x(c);
   const auto parts = random_floats(static_cast<std::size_t>(c.real) * 5);
   const auto residual = random_floats(static_cast<std::size_t>(c.real) * results);
@@ -104,10 +109,23 @@ void check_matmul(const MatmulProblem& c, const Kernel& kernel) {
   for (std::size_t i = 0; i < parts.size(); ++i) partial[i] = parts[i] * parts[i];
   std::copy(residual.begin(), residual.end(), added.data());
   Buffer<float> squares(c.total * squares_count);
-  Buffer<std::byte> rows(c.total * c.terms * q8_row_bytes(results));
+  Buffer<std::byte> rows(
+      c.total * (c.tiles != DType::kF32 ? 2 * static_cast<std::size_t>(results) : c.terms * q8_row_bytes(results)));
+  Buffer<float> factors(c.total);  // 1/rms, for tiles
+  for (int t = 0; t < c.real; ++t) {
+    float sum = 0;
+    for (int i = 0; i < 5; ++i) sum += partial[t * 5 + i];
+    factors[t] = 1 / std::sqrt(sum);
+  }
   const Buffer<int> counts = Buffer<int>::of({c.real, -1, -1, -1});
-  const KernelArgs args({weight.planes.data(), x.rows.data(), counts.data(), out.data(), partial.data(), added.data(),
-                         squares.data(), rows.data()});
+  const KernelArgs of_rows({weight.planes.data(), x.rows.data(), counts.data(), out.data(), partial.data(),
+                            added.data(), squares.data(), rows.data()});
+  Buffer<float> partials(static_cast<std::size_t>(c.partials));
+  Buffer<std::uint32_t> counters(static_cast<std::size_t>(c.counters));
+  counters.fill(0);
+  const KernelArgs of_tiles({weight.planes.data(), x.rows.data(), factors.data(), partials.data(), counters.data(),
+                             counts.data(), out.data(), partial.data(), added.data(), squares.data(), rows.data()});
+  const auto& args = c.tiles != DType::kF32 ? of_tiles : of_rows;
   run_in_all_orders(
       kernel, args,
       [&] {
@@ -139,15 +157,23 @@ void check_matmul(const MatmulProblem& c, const Kernel& kernel) {
       }
   }
   if (c.kind != MatmulKind::kStore && results % 32 == 0) {
-    const auto quantised =
-        quantise_rows({out.data(), out.data() + static_cast<std::size_t>(c.real) * results}, results, c.terms);
-    for (std::size_t i = 0; i < quantised.size(); ++i)
-      if (is_written(i, results)) REQUIRE(rows[i] == quantised[i]);
+    const std::vector<float> written{out.data(), out.data() + static_cast<std::size_t>(c.real) * results};
+    if (c.tiles != DType::kF32) {
+      const auto numbers = numbers_of(c.tiles, written);
+      REQUIRE(std::memcmp(rows.data(), numbers.data(), numbers.size() * sizeof(numbers[0])) == 0);
+    } else {
+      const auto quantised = quantise_rows(written, results, c.terms);
+      for (std::size_t i = 0; i < quantised.size(); ++i)
+        if (is_written(i, results)) REQUIRE(rows[i] == quantised[i]);
+    }
   }
   // Tiles that hold only padding are not written.
   for (int i = (c.real + 15) / 16 * 16 * results; i < c.total * results; ++i) REQUIRE(out[i] == kUntouched);
   for (const auto* buffer : {&out, &squares, &partial, &added}) buffer->check();
   rows.check();
+  for (std::size_t i = 0; i < counters.size(); ++i) REQUIRE(counters[i] == 0);
+  counters.check();
+  for (const auto* buffer : {&factors, &partials}) buffer->check();
   x.rows.check();
   weight.planes.check();
 }

@@ -18,8 +18,12 @@ struct MatmulProblem {
   int n, k;
   int total, real;  ///< rows in memory, and rows that hold real tokens
   MatmulKind kind;
-  DType rounded = DType::kF32;  ///< rounding of weights and activations: F16, BF16 or none
-  int terms = 1;                ///< of quantised rows, those that are read and those that are written
+  /// F32: MatmulRows. Else MatmulTiles: x has numbers of this type, F16, F16A or BF16, and so has what is written.
+  DType tiles = DType::kF32;
+  int terms = 1;                   ///< of quantised rows, those that are read and those that are written, without tiles
+  int counters = 0, partials = 0;  ///< MatmulTiles: tiles, and sums of all blocks, where several blocks share k
+  /// The format of the rows that are written.
+  [[nodiscard]] int format() const { return tiles == DType::kF32 ? terms : codegen::row_format(tiles); }
   /// Columns of the result.
   [[nodiscard]] int results() const { return kind == MatmulKind::kGlu ? n / 2 : n; }
   [[nodiscard]] int parts() const { return kind == MatmulKind::kStore ? 0 : 5; }

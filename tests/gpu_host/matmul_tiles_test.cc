@@ -1,6 +1,6 @@
 // Matmul by matrix instructions multiplies correctly: every weight type, shapes at the edges of rows, columns and
-// tokens, the tile layouts of every vendor, simple and fused epilogues. The reference is in f64, on values rounded to
-// BF16 or F16.
+// tokens, the tile layouts of every vendor, rings of buffers with and without asynchronous copies, simple and fused
+// epilogues. The reference is in f64, on values rounded to BF16 or F16.
 
 #include "tests/gpu_host/matmul_case.h"
 
@@ -20,13 +20,17 @@ constexpr Instruction kInstructions[] = {
 // 16.
 struct Cut {
   int waves_down, waves_across, tiles_down, tokens;  ///< tokens per wave
+  int together;                                      ///< tokens of an output tile
+  int slabs, stages;                                 ///< the ring; with Mma tiles its copies are asynchronous
+  int splits;                                        ///< blocks that share k
 };
-constexpr Cut kCuts[] = {{2, 2, 1, 16}, {1, 1, 2, 32}, {1, 2, 4, 16}, {4, 1, 1, 48}};
+constexpr Cut kCuts[] = {{2, 2, 1, 16, 16, 1, 2, 1}, {1, 1, 2, 32, 16, 2, 2, 1}, {1, 2, 4, 16, 32, 1, 4, 1},
+                         {4, 1, 1, 48, 48, 2, 3, 1}, {2, 2, 1, 32, 32, 1, 3, 2}, {1, 2, 2, 16, 16, 2, 2, 4}};
 struct Tokens {
   int total, real;
 };
 constexpr Tokens kTokens[] = {{32, 32}, {48, 33}, {16, 1}, {128, 65}, {112, 112}};
-constexpr int kColumns[] = {1, 17, 96, 160}, kDepths[] = {32, 96, 256, 768}, kTerms[] = {1, 2};
+constexpr int kColumns[] = {1, 17, 96, 160}, kDepths[] = {32, 96, 256, 768}, kF16[] = {0, 1};
 constexpr DType kTypes[] = {
     DType::kQ8_0,    DType::kQ4_0,  DType::kQ4_1,  DType::kQ4_K,  DType::kQ5_K,    DType::kQ6_K,   DType::kQ2_K,
     DType::kQ3_K,    DType::kQ5_0,  DType::kQ5_1,  DType::kTQ2_0, DType::kIQ4_NL,  DType::kIQ4_XS, DType::kMXFP4,
@@ -40,14 +44,20 @@ struct TilesCase {
   Cut cut;
   MatmulKind kind;
   Instruction instruction;
-  int terms;
-  [[nodiscard]] DType rounded() const { return type == DType::kF16 || terms == 2 ? DType::kF16 : DType::kBF16; }
+  bool f16;  ///< the tile's numbers
+  [[nodiscard]] DType numbers() const { return !f16 ? DType::kBF16 : is_float(type) ? DType::kF16 : DType::kF16A; }
+  [[nodiscard]] int rows() const { return cut.waves_down * cut.tiles_down * instruction.columns; }
+  [[nodiscard]] int block_tokens() const { return cut.waves_across * cut.tokens; }
+  [[nodiscard]] int tiles() const {
+    return (n + rows() - 1) / rows() * ((tokens.total + block_tokens() - 1) / block_tokens());
+  }
   [[nodiscard]] MatmulProblem problem() const {
-    return {type, n, k, tokens.total, tokens.real, kind, rounded(), terms};
+    const int counters = cut.splits > 1 ? tiles() : 0, sums = counters * cut.splits * rows() * block_tokens();
+    return {type, n, k, tokens.total, tokens.real, kind, numbers(), 1, counters, sums};
   }
   [[nodiscard]] std::string tile() const {
     std::string name(instruction.name);
-    return name.replace(name.find('%'), 1, rounded() == DType::kF16 ? "F16" : "Bf16");
+    return name.replace(name.find('%'), 1, f16 ? "F16" : "Bf16");
   }
 };
 
@@ -60,36 +70,39 @@ WaveText text_of(const TilesCase& c) {
       .use("Epilogue", "gpu::Epilogue")
       .use("Tile", c.tile())
       .number("kTokensTotal", c.tokens.total)
-      .number("kXTerms", c.terms)
       .number("kWavesDown", c.cut.waves_down)
       .number("kWavesAcross", c.cut.waves_across)
       .number("kTilesDown", c.cut.tiles_down)
-      .number("kTilesAcross", c.cut.tokens / c.instruction.tokens);
-  const int rows = c.cut.waves_down * c.cut.tiles_down * c.instruction.columns,
-            tokens = c.cut.waves_across * c.cut.tokens;
-  text.blocks = (c.n + rows - 1) / rows * ((c.tokens.total + tokens - 1) / tokens);
+      .number("kTilesAcross", c.cut.tokens / c.instruction.tokens)
+      .number("kSlabs", c.cut.slabs)
+      .number("kStages", c.cut.stages)
+      .number("kTokensTogether", c.cut.together)
+      .number("kSplits", c.cut.splits);
+  text.blocks = c.tiles() * c.cut.splits;
   text.threads = c.cut.waves_down * c.cut.waves_across * c.instruction.wave;
-  return {c.instruction.wave, std::move(text)};
+  return {c.instruction.wave, std::move(text), c.instruction.tokens == 8 ? "sm_90" : nullptr};
 }
 
 }  // namespace
 
 TEST_CASE("matmul by matrix instructions gives the products for all types, shapes and tiles") {
   const Choice<8> sizes{std::size(kTypes), std::size(kColumns),     std::size(kDepths),       std::size(kTokens),
-                        std::size(kCuts),  std::size(kMatmulKinds), std::size(kInstructions), std::size(kTerms)};
+                        std::size(kCuts),  std::size(kMatmulKinds), std::size(kInstructions), std::size(kF16)};
   const auto case_of = [](const Choice<8>& at) {
     return TilesCase{kTypes[at[0]], kColumns[at[1]],     kDepths[at[2]],       kTokens[at[3]],
-                     kCuts[at[4]],  kMatmulKinds[at[5]], kInstructions[at[6]], kTerms[at[7]]};
+                     kCuts[at[4]],  kMatmulKinds[at[5]], kInstructions[at[6]], kF16[at[7]] == 1};
   };
   std::vector<TilesCase> cases;
   for (const auto& choice : cases_of(sizes, [&](const Choice<8>& at) {
          const auto c = case_of(at);
-         return has_rows_of(c.type, c.k) && (c.terms == 1 || !is_float(c.type)) &&
+         return has_rows_of(c.type, c.k) && c.k % (c.cut.slabs * c.cut.splits * 32) == 0 &&
+                (!is_float(c.type) || c.f16 == (c.type == DType::kF16)) &&
                 (c.kind != MatmulKind::kGlu || c.n % 32 == 0);
        }))
     cases.push_back(case_of(choice));
   check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
-    INFO(c.tile() << ", waves " << c.cut.waves_down << 'x' << c.cut.waves_across);
+    INFO(c.tile() << ", waves " << c.cut.waves_down << 'x' << c.cut.waves_across << ", slabs " << c.cut.slabs
+                  << ", stages " << c.cut.stages << ", splits " << c.cut.splits);
     check_matmul(c.problem(), kernel);
   });
 }

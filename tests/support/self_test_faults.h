@@ -133,11 +133,23 @@ FORGE_DEVICE U32x4 faulty_load16_once(const void* from) {
 )"},
     {"memory", "copy16_async", R"(
 namespace forge::gpu {
-FORGE_DEVICE void faulty_copy16(void* lds, const void* from) {
-  copy16_async(lds, static_cast<const u32*>(from) - (thread_id() % 32 == 31 ? 4 : 0));
+FORGE_DEVICE void faulty_copy16(void* lds, const void* from, bool real = true) {
+  copy16_async(lds, static_cast<const u32*>(from) - (thread_id() % 32 == 31 ? 4 : 0), real);
 }
 }
 #define copy16_async faulty_copy16
+)"},
+    {"memory", "copies in groups", R"(
+namespace forge::gpu {
+FORGE_DEVICE void copy_whatever(void* lds, const void* from, bool = true) { copy16_async(lds, from); }
+}
+#define copy16_async copy_whatever
+)"},
+    {"numbers", "quotient_of", R"(
+namespace forge::gpu {
+FORGE_DEVICE float faulty_quotient(float a, float b) { return quotient_of(a, b) * 1.000001f; }
+}
+#define quotient_of faulty_quotient
 )"},
     {"blocks", "atomic_add", R"(
 namespace forge::gpu {

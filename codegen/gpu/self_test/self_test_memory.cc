@@ -52,6 +52,7 @@ void block_of_memory(const std::uint32_t* in, std::vector<Words>& out, std::size
     out[kLoad8][at] = quad[t % 2 * 2] + quad[t % 2 * 2 + 1] * 3;
     out[kLoad16][at] = out[kLoad16Once][at] = folded;
     out[kCopyAsync][at] = in[4 * mirror + 3];
+    out[kCopyGroup][at] = mirror % 4 != 0 ? in[4 * mirror + 1] : 0;
     out[kSharedMirror][at] = words[mirror];
     out[kSharedAdd][at] = counts[t % kMemoryBins];
     out[kSharedHalf][at] = halves[mirror / 2];
@@ -76,6 +77,7 @@ constexpr const char* kMemoryNames[kMemoryResults] = {
     "load16",
     "load16_once",
     "copy16_async",
+    "copies in groups",
     "Shared::get across waves",
     "barrier between rounds",
     "Shared::add",

@@ -136,6 +136,8 @@ std::uint32_t expected(const Inputs& in, int r, std::size_t i) {
       return word_of(std::sqrt(std::fabs(any_x)));
     case kDivide:
       return word_of(any_x / y);
+    case kQuotient:
+      return word_of(x / y);
     case kFma:
       return word_of(std::fma(any_x, y, z));
     case kMulAdd:
@@ -175,6 +177,7 @@ constexpr Row kRows[] = {
     {kLog2, "log2_of", SelfTestMatch::kNear, 1e-6F, 1e-6F},
     {kSqrt, "sqrt_of", SelfTestMatch::kFloats},
     {kDivide, "division", SelfTestMatch::kFloats},
+    {kQuotient, "quotient_of", SelfTestMatch::kNear, 5e-7F, 0x1p-126F},
     {kFma, "fma_of", SelfTestMatch::kFloats},
     {kMulAdd, "product and sum, not contracted", SelfTestMatch::kFloats},
     {kSubnormal, "subnormal products", SelfTestMatch::kFloats},

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/gpu/source/draft_chains.h"
 #include "codegen/gpu/source/kernel_text.h"
+#include "codegen/gpu/source/weight_text.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "passes/passes.h"
 #include "support/error.h"
@@ -20,60 +22,6 @@ namespace {
 using ir::InputKind;
 using plan::TileOpKind;
 using Kind = PointerArgument::Kind;
-
-/// Operations that read two columns of the tile: RoPE's pairs, and the gate and up columns of a GLU.
-bool is_combine(TileOpKind kind) {
-  return kind == TileOpKind::kRope || kind == TileOpKind::kPairs;
-}
-
-/// True if a lane computes the operation's result from the tile and memory alone. Such operations may run while
-/// neighbouring lanes are in another section.
-bool is_lane_local(TileOpKind kind) {
-  return kind == TileOpKind::kInvRms || kind == TileOpKind::kUnary || kind == TileOpKind::kBinary ||
-         kind == TileOpKind::kAddExpertVector || kind == TileOpKind::kScaleExpert || kind == TileOpKind::kStore;
-}
-/// True if the section may begin and end at any column of a block.
-bool is_lane_local(const DraftSection& section) {
-  return std::ranges::all_of(section.ops, [](const auto& op) { return is_lane_local(op.kind); });
-}
-/// True if blocks may cross the border behind section i.
-bool is_free_border(const TileDraft& draft, std::size_t i) {
-  return is_lane_local(draft.sections[i]) && is_lane_local(draft.sections[i + 1]);
-}
-
-using Chain = std::span<const DraftOp>;
-
-/// The chains of operations that start at the section's columns: one, or, where a branch begins with the first
-/// operation, one for each branch. Branches further on are within a chain.
-std::vector<Chain> chains_of(const DraftSection& section) {
-  const Chain ops(section.ops);
-  std::vector<Chain> chains;
-  std::size_t first = 0;
-  for (std::size_t i = 1; i < ops.size(); ++i) {
-    if (ops[0].keeps < 0 || ops[i].from != ops[0].keeps) continue;
-    chains.push_back(ops.subspan(first, i - first));
-    first = i;
-  }
-  chains.push_back(ops.subspan(first));
-  return chains;
-}
-
-/// The norms of the block's own columns, in order: positions in the chain.
-std::vector<std::size_t> norms_of(Chain ops) {
-  std::vector<std::size_t> norms;
-  for (std::size_t i = 0; i < ops.size(); ++i)
-    if (ops[i].kind == TileOpKind::kRmsNorm) norms.push_back(i);
-  return norms;
-}
-
-/// True if norm number `at` of a chain is of another value than the source's; stores of that may come before it.
-bool is_staged(Chain ops, std::size_t at) {
-  return std::ranges::any_of(ops.first(at), [](const auto& op) { return op.kind < TileOpKind::kStore; });
-}
-
-bool has_combine(Chain ops) {
-  return std::ranges::any_of(ops, [](const auto& op) { return is_combine(op.kind); });
-}
 
 /// Writes the bodies of load() and run() side by side, section by section; sections are branches on row0, or on the
 /// column where blocks may cross a border. Example, for the operations inv_rms, rope and store:
@@ -288,11 +236,24 @@ class Generator {
     }
   }
 
+  [[nodiscard]] DType stored_type(ir::Value value) const {
+    return context_.stored_type ? context_.stored_type(value) : graph_.type(value).dtype;
+  }
+  /// Rows that matmuls read.
+  void generate_activation(const DraftOp& op, Place place, const std::string& col) {
+    line(place, fmt::format("store_activation<{}, {}>({}, t, {}, v, real);", graph_.type(op.operand).cols(),
+                            row_format(stored_type(op.operand)), value_pointer("u8*", op.operand), col));
+  }
+
   /// Sinks: their 16 lanes write 16 results.
   void generate_sink(const DraftOp& op, Place place, const std::string& col) {
     switch (op.kind) {
       case TileOpKind::kStore: {
         const bool scratch = op.operand.node == ir::kNoNode;  // rows of the step's scratch (row_norm.h)
+        if (!scratch && stored_type(op.operand) != DType::kF32) {
+          generate_activation(op, place, col);
+          break;
+        }
         line(place, fmt::format("store({}, v, real);",
                                 scratch ? fmt::format("{} + static_cast<u64>(t) * {} + {}",
                                                       pointer("float*", {.kind = Kind::kScratch}), draft_.cols, col)
@@ -303,14 +264,9 @@ class Generator {
         line(place,
              fmt::format("store_squares({}, v, real);", row_element("float*", op.operand, col + " / kQuantBlock")));
         break;
-      case TileOpKind::kQuantize: {
-        const auto& type = graph_.type(op.operand);
-        line(place,
-             fmt::format("quantise_block<{0}, {1}>({2} + static_cast<u64>(t) * {1} * Q8Rows<{0}>::kRowBytes, {3}, v, "
-                         "real);",
-                         type.cols(), activation_terms(type.dtype), value_pointer("u8*", op.operand), col));
+      case TileOpKind::kQuantize:
+        generate_activation(op, place, col);
         break;
-      }
       case TileOpKind::kStoreK:
       case TileOpKind::kStoreV: {
         const bool keys = op.kind == TileOpKind::kStoreK;
@@ -392,7 +348,7 @@ class Generator {
         "                               [[maybe_unused]] float factor, [[maybe_unused]] const float (&o)[{}], In&& in) "
         "{{\n{}  }}\n}};\n",
         operands, run_);
-    return {std::move(text), std::move(pointers_)};
+    return {std::move(text), std::move(pointers_), parts_ > 0};
   }
 
   const ir::Graph& graph_;

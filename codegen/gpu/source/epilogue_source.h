@@ -37,12 +37,14 @@ struct PointerArgument {
 /// Facts about the program that epilogues need.
 struct EpilogueContext {
   std::function<std::int64_t(ir::Value)> row_floats;  ///< floats from one row of a value to the next
+  std::function<DType(ir::Value)> stored_type;        ///< in which type the variant stores a value; absent: the graph's
   std::int64_t table_blocks = 0, kv_block_tokens = 0;
 };
 
 struct EpilogueSource {
   std::string text;                       ///< the definition of the struct
   std::vector<PointerArgument> pointers;  ///< what the members of its Args point to, in order
+  bool has_squares = false;               ///< it applies 1/rms of rows, from partial sums of squares
 };
 
 /// The constraints of an epilogue on the number of columns of a block.

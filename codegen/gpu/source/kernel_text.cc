@@ -80,6 +80,7 @@ KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const
                       kernel.defaults.empty() ? "" : " : " + kernel.defaults, kernel.config.text(), kernel.kernel);
   if (kernel.has_blocks) body += fmt::format("static_assert(Kernel::kBlocks == {});\n", kernel.blocks);
   body += fmt::format("static_assert(Kernel::kThreads == {});\n", kernel.threads);
+  if (kernel.lds_bytes > 0) body += fmt::format("static_assert(sizeof(Kernel::Lds) <= {});\n", kernel.lds_bytes);
   if (kernel.min_blocks > 0) body += fmt::format("// {} blocks a unit at once\n", kernel.min_blocks);
   const auto head =
       fmt::format("{}#include \"{}\"\n\nnamespace forge::gpu {{\n\n", target_macros(target), kernel.header);
@@ -89,7 +90,10 @@ KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const
       "\nFORGE_KERNEL{}({}, {}, {}{}, Kernel::Args) {{\n{}  Kernel::run(args{});\n}}\n\n}}  // "
       "namespace forge::gpu\n",
       bounds.empty() ? "" : "_BOUNDS", entry, kernel.has_blocks ? kernel.blocks : 0, kernel.threads, bounds,
-      kernel.has_lds ? "  FORGE_LDS(Kernel::Lds, lds);\n" : "", kernel.has_lds ? ", lds" : "");
+      !kernel.has_lds        ? ""
+      : kernel.lds_bytes > 0 ? "  FORGE_LDS_LAUNCHED(Kernel::Lds, lds);\n"
+                             : "  FORGE_LDS(Kernel::Lds, lds);\n",
+      kernel.has_lds ? ", lds" : "");
   return {std::move(entry), head + body + main};
 }
 

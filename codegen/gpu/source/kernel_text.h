@@ -46,6 +46,7 @@ struct KernelText {
   std::string before;    ///< text in front of the configuration (an epilogue)
   ConfigText config;
   bool has_lds = true;          ///< the kernel has a struct Lds, its shared memory
+  std::int64_t lds_bytes = 0;   ///< the launch gives so much shared memory, enough for Lds; 0: the kernel declares it
   std::int64_t blocks = 0;      ///< blocks of the grid; a static_assert compares it with the kernel's own number
   std::int64_t threads = 0;     ///< threads of a block; compared likewise
   bool has_blocks = true;       ///< false: the launch gives the number of blocks

@@ -59,4 +59,17 @@ void write_repack(ConfigText& config, const RepackShape& shape) {
   config.number("kThreads", shape.threads).number("kBlocksPerRow", shape.blocks_per_row);
 }
 
+int row_format(DType type) {
+  switch (type) {
+    case DType::kF16A:
+      return 16;
+    case DType::kBF16:
+      return 17;
+    case DType::kF16:
+      return 18;
+    default:
+      return activation_terms(type);
+  }
+}
+
 }  // namespace forge::codegen

@@ -24,4 +24,7 @@ struct RepackShape {
 /// Writes the kernel's configuration.
 void write_repack(ConfigText& config, const RepackShape& shape);
 
+/// The format that kernels know rows of activations of this type by (kernels/gpu/activations.h).
+int row_format(DType type);
+
 }  // namespace forge::codegen

@@ -70,6 +70,7 @@
 namespace forge::gpu {
 
 static_assert(kWave == 32 || kWave == 64, "waves have 32 or 64 lanes");
+inline constexpr bool kAsyncCopies = FORGE_COPIES != 0;
 
 #if !defined(FORGE_HOST_LANES)
 /// An array in shared memory. The host has its own version, which checks bounds, races and uninitialised reads.
@@ -79,6 +80,8 @@ class Shared {
   FORGE_DEVICE T get(int index) const { return data_[index]; }
   FORGE_DEVICE void set(int index, T value) { data_[index] = value; }
   FORGE_DEVICE const T* address(int index) const { return data_ + index; }
+  /// For arrays of 16-byte elements: copy16_async to element `index`.
+  FORGE_DEVICE void copy16(int index, const void* from, bool real) { copy16_async(data_ + index, from, real); }
   /// For integers. Atomic with respect to other add() calls; every other access needs a barrier in between.
   FORGE_DEVICE void add(int index, T value) { add_shared(data_ + index, value); }
   /// For arrays of U32x4: sets 16-bit element `index`, counted over the whole array.

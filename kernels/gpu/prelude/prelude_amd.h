@@ -13,6 +13,7 @@
 // min_blocks is ignored: the compiler's own register budget, which it derives from the block's size, is kept.
 #define FORGE_KERNEL_BOUNDS(name, blocks, threads, min_blocks, Args) FORGE_KERNEL(name, blocks, threads, Args)
 #define FORGE_LDS(Type, name) __attribute__((shared)) static Type name
+#define FORGE_LDS_LAUNCHED FORGE_LDS
 
 #include "kernels/gpu/prelude/prelude_types.h"
 #include "kernels/quant/f16.h"
@@ -168,6 +169,10 @@ FORGE_DEVICE float log2_of(float value) {
 FORGE_DEVICE float sqrt_of(float value) {
   return __builtin_sqrtf(value);
 }
+/// a / b within two units in the last place, in a few instructions; 0 where b is above 2^126.
+FORGE_DEVICE float quotient_of(float a, float b) {
+  return a * __builtin_amdgcn_rcpf(b);
+}
 FORGE_DEVICE float fma_of(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
@@ -213,11 +218,15 @@ FORGE_DEVICE T load(const T* from) {
 FORGE_DEVICE void wait_for_producer() {}
 FORGE_DEVICE void release_consumers() {}
 
-/// Copies 16 bytes from device memory to shared memory, asynchronously if the target can. wait_copies() waits for the
-/// lane's own copies. AMD copies at once.
-FORGE_DEVICE void copy16_async(void* lds, const void* from) {
-  *static_cast<U32x4*>(lds) = load16(from);
+/// Copies 16 bytes from device memory to shared memory, asynchronously if the target can (kAsyncCopies); sets them to
+/// zero if not `real`, from a valid address nevertheless. wait_copies() waits for the lane's own copies. Copies since
+/// the last commit_copies() are a group; wait_copies_but<N>() waits for all groups but the last N. AMD copies at once.
+FORGE_DEVICE void copy16_async(void* lds, const void* from, bool real = true) {
+  *static_cast<U32x4*>(lds) = real ? load16(from) : U32x4{};
 }
 FORGE_DEVICE void wait_copies() {}
+FORGE_DEVICE void commit_copies() {}
+template <int Groups>
+FORGE_DEVICE void wait_copies_but() {}
 
 }  // namespace forge::gpu

@@ -19,6 +19,9 @@
 #define FORGE_KERNEL_BOUNDS(name, blocks, threads, min_blocks, Args) FORGE_KERNEL(name, blocks, threads, Args)
 #define FORGE_LDS(Type, name) \
   Type& name = *static_cast<Type*>(::forge::gpu::host_lanes->lds(sizeof(Type), alignof(Type)))
+#define FORGE_LDS_LAUNCHED FORGE_LDS
+
+#include <vector>
 
 #include "kernels/gpu/host_lanes.h"
 #include "kernels/gpu/prelude/prelude_types.h"
@@ -126,6 +129,9 @@ inline float log2_of(float value) {
 inline float sqrt_of(float value) {
   return __builtin_sqrtf(value);
 }
+inline float quotient_of(float a, float b) {
+  return a / b;
+}
 inline float fma_of(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
@@ -156,11 +162,37 @@ inline U32x4 load16_once(const void* from, Site site = Site::here()) {
 }
 inline void wait_for_producer() {}
 inline void release_consumers() {}
-inline void copy16_async(void* lds, const void* from, Site site = Site::here()) {
+
+/// A lane's copies that it has not waited for: what they will write, and how many groups have been committed since.
+struct HostCopy {
+  U32x4 value;
+  void* to;
+  int groups_since;
+};
+inline std::vector<HostCopy> host_copies[1024];
+
+/// As late as the kernel allows: the copy is made when the lane waits for it. It may come as soon as it is issued.
+inline void copy16_async(void* lds, const void* from, bool real = true, Site site = Site::here()) {
   host_lanes->lds_write(lds, 16, site);
-  *static_cast<U32x4*>(lds) = load16(from, site);
+  host_copies[host_lanes->thread].push_back({real ? load16(from, site) : U32x4{}, lds, 0});
 }
-inline void wait_copies() {}
+inline void commit_copies() {
+  for (auto& copy : host_copies[host_lanes->thread]) ++copy.groups_since;
+}
+/// A copy whose group is not committed has groups_since 0, one of the last group has 1.
+template <int Groups>
+void wait_copies_but(Site site = Site::here()) {
+  std::erase_if(host_copies[host_lanes->thread], [&](const HostCopy& copy) {
+    if (copy.groups_since <= Groups) return false;
+    host_lanes->lds_write(copy.to, 16, site);
+    *static_cast<U32x4*>(copy.to) = copy.value;
+    return true;
+  });
+}
+inline void wait_copies(Site site = Site::here()) {
+  commit_copies();
+  wait_copies_but<0>(site);
+}
 
 template <class T, int Count>
 class Shared {
@@ -184,6 +216,11 @@ class Shared {
   void add(int index, T value, Site site = Site::here()) {
     check(index, site);
     data_[index] += value;
+  }
+  void copy16(int index, const void* from, bool real, Site site = Site::here()) {
+    static_assert(sizeof(T) == 16);
+    check(index, site);
+    copy16_async(&data_[index], from, real, site);
   }
   void set_half(int index, u16 value, Site site = Site::here()) { set_part(index, value, site); }
   void set_word(int index, u32 value, Site site = Site::here()) { set_part(index, value, site); }

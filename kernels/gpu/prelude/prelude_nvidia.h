@@ -12,6 +12,10 @@
 #define FORGE_KERNEL_BOUNDS(name, blocks, threads, min_blocks, Args) \
   extern "C" __global__ void __launch_bounds__(threads, min_blocks) name(const __grid_constant__ Args args)
 #define FORGE_LDS(Type, name) __shared__ Type name
+// More than the 48 KiB that a kernel can declare: the launch gives them.
+#define FORGE_LDS_LAUNCHED(Type, name)                                 \
+  extern __shared__ __align__(128) unsigned char forge_launched_lds[]; \
+  Type& name = *reinterpret_cast<Type*>(forge_launched_lds)
 
 #include "kernels/gpu/prelude/prelude_types.h"
 #include "kernels/quant/f16.h"
@@ -130,6 +134,11 @@ FORGE_DEVICE float log2_of(float value) {
 FORGE_DEVICE float sqrt_of(float value) {
   return __fsqrt_rn(value);
 }
+FORGE_DEVICE float quotient_of(float a, float b) {
+  float quotient;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
+  return quotient;
+}
 FORGE_DEVICE float fma_of(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 }
@@ -177,18 +186,29 @@ FORGE_DEVICE void release_consumers() {
 #endif
 }
 
-FORGE_DEVICE void copy16_async(void* lds, const void* from) {
+FORGE_DEVICE void copy16_async(void* lds, const void* from, bool real = true) {
 #if FORGE_COPIES
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(lds))),
-               "l"(__cvta_generic_to_global(from))
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(lds))),
+               "l"(__cvta_generic_to_global(from)), "r"(real ? 16 : 0)
                : "memory");
 #else
-  *static_cast<U32x4*>(lds) = load16(from);
+  *static_cast<U32x4*>(lds) = real ? load16(from) : U32x4{};
 #endif
 }
 FORGE_DEVICE void wait_copies() {
 #if FORGE_COPIES
   asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+FORGE_DEVICE void commit_copies() {
+#if FORGE_COPIES
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int Groups>
+FORGE_DEVICE void wait_copies_but() {
+#if FORGE_COPIES
+  asm volatile("cp.async.wait_group %0;" ::"n"(Groups) : "memory");
 #endif
 }
 

@@ -173,6 +173,7 @@ struct SelfTestNumbers {
     put(args, kLog2, log2_of(abs_of(x)));
     put(args, kSqrt, sqrt_of(abs_of(any_x)));
     put(args, kDivide, any_x / y);
+    put(args, kQuotient, quotient_of(x, y));
     put(args, kFma, fma_of(any_x, y, z));
     put(args, kMulAdd, x * y + z);
     put(args, kSubnormal, x * 0x1p-120f);

@@ -62,6 +62,7 @@ enum NumberResult {
   kLog2,                                     ///< |mild x|
   kSqrt,                                     ///< |any x|
   kDivide,                                   ///< any x / mild y
+  kQuotient,                                 ///< mild x / mild y, by quotient_of
   kFma,                                      ///< any x, mild y, mild z
   kMulAdd,                                   ///< mild x * y + z, two roundings
   kSubnormal,                                ///< mild x * 2^-120: subnormals must not be flushed to zero
@@ -84,6 +85,7 @@ enum MemoryResult {
   kLoad16,  ///< exclusive or of the four words, word i shifted left by i
   kLoad16Once,
   kCopyAsync,     ///< last word of the 16 bytes that the mirrored thread (block size - 1 - thread) copied
+  kCopyGroup,     ///< second word of what it copied in the group before; every fourth thread copied zeros instead
   kSharedMirror,  ///< the first input word of the mirrored thread, through shared memory
   kSharedRounds,  ///< kMemoryRounds exchanges between threads, with barriers in between
   kSharedAdd,     ///< histogram of the block's first input words modulo kMemoryBins

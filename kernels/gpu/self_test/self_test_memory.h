@@ -13,7 +13,7 @@ struct SelfTestMemory {
   static constexpr int kThreads = self_test::kMemoryThreads, kBlocks = self_test::kMemoryBlocks;
   using Args = SelfTestArgs;
   struct Lds {
-    U32x4 copied[kThreads];
+    U32x4 copied[kThreads], grouped[kThreads];
     Shared<u32, kThreads> words;
     Shared<i32, self_test::kMemoryBins> bins;
     Shared<U32x4, kThreads / 8> halves;
@@ -46,7 +46,10 @@ struct SelfTestMemory {
     put(args, kLoad16, folded(load16(in)));
     put(args, kLoad16Once, folded(load16_once(in)));
 
+    copy16_async(&lds.grouped[t], in, t % 4 != 0);
+    commit_copies();
     copy16_async(&lds.copied[t], in);
+    commit_copies();
     lds.words.set(t, first);
     if (t < kMemoryBins) lds.bins.set(t, 0);
     lds.halves.set_half(t, static_cast<u16>(first));
@@ -55,6 +58,9 @@ struct SelfTestMemory {
       const float value = static_cast<float>(first & 0xffffu);
       lds.floats.set(t / 4, F32x4{{value, value + 1.0f, value + 2.0f, value + 3.0f}});
     }
+    wait_copies_but<1>();
+    barrier();
+    put(args, kCopyGroup, lds.grouped[mirror].at[1]);
     wait_copies();
     barrier();
     put(args, kCopyAsync, lds.copied[mirror].at[3]);

@@ -53,6 +53,7 @@ KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::
   config.write_to(text.config);
   text.blocks = config.blocks;
   text.threads = config.waves() * target.wave;
+  text.lds_bytes = config.lds_bytes;
   text.min_blocks = unit_blocks ? config.unit_blocks : 0;
   return text;
 }
@@ -77,7 +78,7 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
       .real("kScale", 0.125F)
       .number("kTokensTotal", bounds.tokens)
       .flag("kStored", false)
-      .number("kTerms", 1);
+      .number("kFormat", 1);
   config.write_to(text.config);
   text.blocks = config.blocks;
   text.threads = config.waves * target.wave;

@@ -1,0 +1,114 @@
+#include "codegen/gpu/matmul_draft.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "codegen/gpu/gpu_chooser.h"
+#include "passes/passes.h"
+
+namespace forge::codegen {
+
+using ir::NodeId;
+using ir::Op;
+using ir::Value;
+
+std::optional<MatmulDraft> matmul_of(const ir::Graph& graph, std::span<const NodeId> nodes) {
+  if (!std::ranges::any_of(nodes, [&](NodeId node) { return passes::is_matmul(graph, node); })) return std::nullopt;
+  const auto routed = split_at_route(graph, nodes);
+  if (!routed) return std::nullopt;
+  if (*routed) return MatmulDraft{(*routed)->matmul, (*routed)->shape};
+  const auto draft = draft_tile_program(graph, nodes, kGpuDraftRules);
+  if (!draft || draft->source == ir::kNoNode || !passes::is_matmul(graph, draft->source)) return std::nullopt;
+  const auto halves = split_at_row_norm(graph, *draft);
+  if (!halves) return std::nullopt;
+  if (*halves) return MatmulDraft{(*halves)->matmul, (*halves)->matmul_shape};
+  const auto shape = shape_of(graph, *draft);
+  if (!shape) return std::nullopt;
+  return MatmulDraft{*draft, *shape};
+}
+
+MatmulWeight weight_of(const ir::Graph& graph, NodeId matmul) {
+  const auto value = graph.operand(matmul, 1);
+  const auto& type = graph.type(value);
+  MatmulWeight out{.value = value, .dtype = type.dtype, .k = type.cols()};
+  if (graph.op(matmul) == Op::kExpertMatmul) out.experts = type.shape[0].value;
+  if (graph.op(matmul) == Op::kBatchedMatmul) out.heads = type.shape[0].value;
+  out.columns = type.shape[type.shape.size() - 2].value;
+  return out;
+}
+
+std::optional<TilesConfig> tiles_of(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
+                                    const MatmulDraft& matmul, const ir::Bounds& bounds) {
+  const auto& draft = matmul.draft;
+  if (draft.rows.symbol != ir::Symbol::kTokens) return std::nullopt;  // rows of logits are few
+  const auto weight = weight_of(graph, draft.source);
+  const auto columns = weight.heads * weight.columns;
+  auto shape = matmul.shape;  // a tile's columns must lie in one head
+  if (weight.heads > 1) shape.divides = std::gcd(shape.divides, weight.columns);
+  return choose_tiles(target, weight.dtype, columns, weight.k, bounds.tokens, draft.slots, weight.experts, shape,
+                      tuning_for(tuning, fmt::format("{}x{}", columns, weight.k)));
+}
+
+// BF16 weights are multiplied as they are; all others in F16, which needs fewer instructions, except on gfx90a, whose
+// MFMA takes F16's smallest numbers for zero.
+DType tile_rows_type(const GpuTarget& target, DType weight, DType activation) {
+  if (is_float(weight)) return weight;
+  return target.matrix == MatrixKind::kMfmaGfx90a && activation_terms(activation) == 1 ? DType::kBF16 : DType::kF16A;
+}
+
+std::string_view tile_name(DType rows) {
+  return rows == DType::kBF16 ? "NativeBf16Tile" : "NativeTile";
+}
+
+namespace {
+
+/// True if the kernel of the step can store `value`, rows of f32 or quantised ones, in another type.
+bool stores_rows(const ir::Graph& graph, std::span<const NodeId> nodes, Value value) {
+  if (graph.op(value.node) == Op::kSplit) return false;
+  if (graph.op(nodes.front()) == Op::kAttention) return true;
+  if (nodes.size() == 1 && stands_alone(graph, nodes.front())) return false;
+  if (graph.type(value).dtype != DType::kF32) return true;
+  return graph.type(value).shape.size() == 2;
+}
+
+}  // namespace
+
+passes::StoredTypes stored_rows(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
+                                std::span<const std::vector<NodeId>> steps, const ir::Bounds& bounds) {
+  passes::StoredTypes out;
+  if (!uses_matrix_instructions(target, bounds.tokens, tuning)) return out;
+  std::map<NodeId, std::size_t> step_of;
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    for (const auto node : steps[i]) step_of.emplace(node, i);
+  // What each step with tiles reads as x.
+  std::vector<std::optional<Value>> x_of(steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto matmul = matmul_of(graph, steps[i]);
+    if (matmul && tiles_of(target, tuning, graph, *matmul, bounds)) x_of[i] = matmul->draft.input;
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (!x_of[i] || !step_of.contains(x_of[i]->node)) continue;
+    const Value x = *x_of[i];
+    const auto own = step_of.at(x.node);
+    std::optional<DType> wanted;
+    bool all = !graph.is_output(x) && stores_rows(graph, steps[own], x);
+    for (const auto& use : graph.uses(x)) {
+      const auto user = step_of.find(use.node);
+      if (user == step_of.end() || (user->second == own)) continue;
+      if (!passes::is_matmul(graph, use.node) || x_of[user->second] != x) {
+        all = false;
+        break;
+      }
+      const auto type = tile_rows_type(target, weight_of(graph, use.node).dtype, graph.type(x).dtype);
+      if (wanted && *wanted != type) all = false;
+      wanted = type;
+    }
+    if (all && wanted) out.emplace(x, *wanted);
+  }
+  return out;
+}
+
+}  // namespace forge::codegen
