@@ -220,10 +220,21 @@ TEST_CASE("hostile schemas are bounded", "[schema]") {
   std::string deep = "{}", wide = R"({"type": "object", "properties": {)",
               chain = R"({"$ref": "#/$defs/d0", "$defs": {)";
   for (int i = 0; i < 5000; ++i) deep.insert(0, R"({"items": )").append("}");
-  CHECK_THAT(schema_refusal(deep), Catch::Contains("schemas inside schemas"));
-  for (int i = 0; i < 5000; ++i)
+  CHECK_THAT(schema_refusal(deep), Catch::Contains("nested deeper than 200 levels"));
+  const auto brackets = std::string(400'000, '[') + std::string(400'000, ']');
+  for (const auto* keyword : {"const", "enum", "default", "examples", "x"})
+    CHECK_THAT(schema_refusal("{\"" + std::string(keyword) + "\": " + brackets + "}"),
+               Catch::Contains("nested deeper than 200 levels"));
+  CHECK_THAT(schema_refusal(std::string("{\"type\": \"string\"}\0{", 19)), Catch::Contains("not valid JSON"));
+  CHECK_THAT(error_of([&] { (void)compile({ConstraintSyntax::kCalls, brackets}, json_trie()); }, ErrorCode::kUsage),
+             Catch::Contains("nested deeper than"));
+  std::string list = "1";
+  for (int i = 0; i < 100'000; ++i) list += ",1";
+  CHECK_THAT(schema_refusal("{\"const\": " + std::string(150, '[') + list + std::string(150, ']') + "}"),
+             Catch::Contains("#/const: the schema is too complex"));
+  for (int i = 0; i < 4000; ++i)
     chain += "\"d" + std::to_string(i) + R"(": {"$ref": "#/$defs/d)" + std::to_string(i + 1) + "\"}, ";
-  CHECK_THAT(schema_refusal(chain + R"("d5000": {}}})"), Catch::Contains("too many schemas refer to each other"));
+  CHECK_THAT(schema_refusal(chain + R"("d4000": {}}})"), Catch::Contains("too many schemas refer to each other"));
   std::string product = R"({"allOf": [)";
   for (int i = 0; i < 40; ++i) {
     const auto a = "\"a" + std::to_string(i) + "\"", b = "\"b" + std::to_string(i) + "\"";

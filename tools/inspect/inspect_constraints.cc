@@ -16,6 +16,7 @@
 #include "loader/gguf/gguf.h"
 #include "support/error.h"
 #include "support/json_text.h"
+#include "text/constraint/bounded_json.h"
 #include "text/constraint/constraint.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -157,8 +158,10 @@ void inspect_constraints(const std::filesystem::path& model, std::istream& in, s
   ConstraintJobs jobs(*tokenizer);
   std::size_t number = 0;
   for (std::string line; std::getline(in, line);) {
-    const auto job = Json::parse(line, nullptr, false);
     ++number;
+    const auto job = text::parse_bounded<Json>(line, {.depth = 1000, .members = 10'000}, [&](const std::string& why) {
+      throw Error(ErrorCode::kUsage, fmt::format("line {} {}", number, why));
+    });
     const auto source = job.is_object() ? source_of(job) : std::nullopt;
     const bool ok = source && ((job.contains("text") && job["text"].is_string()) ||
                                (job.contains("seed") && job["seed"].is_number_unsigned()));

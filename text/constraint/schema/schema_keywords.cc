@@ -21,6 +21,18 @@ const SchemaJson* keyword_at(const SchemaJson& schema, std::string_view key) {
   return at == schema.end() ? nullptr : &*at;
 }
 
+/// The values that copying one copies.
+std::size_t values_in(const SchemaJson& value) {
+  std::size_t sum = 1;
+  for (const auto& inner : value) {
+    if (inner.is_structured())
+      sum += values_in(inner);
+    else
+      ++sum;
+  }
+  return value.is_structured() ? sum : 1;
+}
+
 }  // namespace
 
 /// A count of a keyword. Whole numbers that are written as 2.0 count too.
@@ -101,6 +113,7 @@ NormalSchema SchemaNormalizer::typed(const SchemaJson& schema) {
 NormalSchema SchemaNormalizer::constant(const SchemaJson& value, const SchemaJson& place) {
   NormalSchema normal;
   const auto part = [&](const SchemaJson& inner) {
+    spend(values_in(inner), {&place, "const"});  // each level copies what is below it
     return ref(document_.keep(SchemaJson::object({{"const", inner}}), place));
   };
   if (value.is_null()) {
