@@ -66,7 +66,7 @@ std::size_t RegularPool::memory_bytes() const {
   constexpr std::size_t kHashEntry = 32;  // a node of unordered_set and its bucket
   return nodes_.size() * (sizeof(Node) + kHashEntry) + args_.size() * sizeof(Expr) +
          sets_.size() * 3 * sizeof(ByteSet) + verdicts_.size() + (horizons_.size() + open_.size()) * 2 * kHashEntry +
-         words_.size() * 5 * kHashEntry;
+         words_.size() * 5 * kHashEntry + choices_.size() * 6 * kHashEntry;
 }
 
 void RegularPool::check_limit() const {

@@ -17,12 +17,14 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "text/constraint/byte_set.h"
@@ -39,7 +41,7 @@ inline constexpr std::uint32_t kUnbounded = UINT32_MAX;
 /// holds more than its limit.
 class RegularPool {
  public:
-  enum class Op : std::uint8_t { kEmpty, kEpsilon, kBytes, kConcat, kOr, kAnd, kNot, kRepeat, kCall, kCapture };
+  enum class Op : std::uint8_t { kEmpty, kEpsilon, kBytes, kConcat, kOr, kAnd, kNot, kRepeat, kCall, kCapture, kChoice };
   static constexpr Expr kEmpty = 0;    ///< the language without words
   static constexpr Expr kEpsilon = 1;  ///< the language of the empty word
   static constexpr Expr kAll = 2;      ///< every byte sequence
@@ -94,6 +96,25 @@ class RegularPool {
     scopes_[scope_].finish = std::move(finish);
   }
 
+  /// Words that a text may go on with: sorted, none the beginning of another, none empty.
+  using Words = std::shared_ptr<const std::vector<std::string>>;
+  /// Those of `words` that are `left`, each followed by what `then` gives for its number. Only the tails of words that
+  /// are read are asked for, so a choice costs the same for any number of words. Their languages must not be empty.
+  [[nodiscard]] Expr choice(Words words, std::vector<bool> left, std::function<Expr(std::uint32_t word)> then);
+  /// A choice of which some bytes may have been read.
+  struct ChoiceState {
+    const Words* words;
+    const std::vector<bool>* left;
+    std::uint32_t begin, end;  ///< the words that begin with those bytes
+    std::uint32_t depth;       ///< how many bytes
+  };
+  /// Nothing if `expr` is no choice.
+  [[nodiscard]] std::optional<ChoiceState> choice_state(Expr expr) const;
+  /// What follows a word of a choice.
+  [[nodiscard]] Expr chosen(Expr choice, std::uint32_t word);
+  /// `expr` as a choice and the alternatives to it; nothing if no alternative is a choice.
+  [[nodiscard]] std::optional<std::pair<Expr, Expr>> split_choice(Expr expr);
+
   /// Calls and captures made from now on have their own define_by and finish_by, so several front ends can share a
   /// pool.
   void begin_scope();
@@ -133,9 +154,10 @@ class RegularPool {
  private:
   friend class Alternation;
   struct Node {
-    std::uint32_t a = 0;      // kBytes: set; kConcat: head; kNot, kRepeat: argument; kOr, kAnd: first index in args_
-    std::uint32_t b = 0;      // kConcat: tail; kRepeat: min; kOr, kAnd: number of arguments
-    std::uint32_t c = 0;      // kRepeat: max
+    // kBytes: set; kConcat: head; kNot, kRepeat: argument; kOr, kAnd: first index in args_; kChoice: in choices_
+    std::uint32_t a = 0;
+    std::uint32_t b = 0;      // kConcat: tail; kRepeat: min; kOr, kAnd: number of arguments; kChoice: first word left
+    std::uint32_t c = 0;      // kRepeat: max; kChoice: bytes read
     std::uint32_t first = 0;  // in sets_
     std::uint32_t min = 0;    // bytes of every word
     Op op = Op::kEmpty;
@@ -147,6 +169,12 @@ class RegularPool {
   struct Scope {
     std::function<Expr(Expr)> expand;
     std::function<Expr(std::uint32_t, const std::string&)> finish;
+  };
+  struct Choice {
+    Words words;
+    std::vector<bool> left;
+    std::function<Expr(std::uint32_t)> then;
+    std::uint32_t scope;
   };
   static constexpr unsigned kScopeShift = 20;  // in the number of a capture
   enum class Verdict : std::uint8_t { kUnknown, kEmpty, kInhabited };
@@ -171,6 +199,8 @@ class RegularPool {
   Expr derivative_of(Expr expr, std::uint8_t byte);
   Expr derivative_of_spine(Expr expr, std::uint8_t byte);
   Expr derivative_of_capture(Expr expr, std::uint8_t byte);
+  Expr choice_at(std::uint32_t number, std::uint32_t word, std::uint32_t depth);
+  Expr derivative_of_choice(Expr expr, std::uint8_t byte);
   Expr finished(std::uint32_t number, const std::string& word);
   Expr body(Expr call);
   bool explore_empty(Expr expr);
@@ -188,6 +218,7 @@ class RegularPool {
   std::vector<Expr> bodies_;        // of calls, kUndefined until they are needed
   std::vector<std::string> words_;  // captured so far
   std::unordered_map<std::string, std::uint32_t> word_numbers_;
+  std::vector<Choice> choices_;
   std::vector<Scope> scopes_{1};
   std::uint32_t scope_ = 0;  // the current one
   std::unordered_map<Expr, bool> open_;

@@ -46,6 +46,8 @@ Expr RegularPool::derivative_of(Expr expr, std::uint8_t byte) {
       return derivative(body(expr), byte);
     case Op::kCapture:
       return derivative_of_capture(expr, byte);
+    case Op::kChoice:
+      return derivative_of_choice(expr, byte);
     case Op::kOr:
     case Op::kAnd:
       break;

@@ -21,6 +21,7 @@ Expr RegularPool::substitute(Expr expr, const std::array<Expr, 256>& images, std
     case Op::kEpsilon:
     case Op::kCall:
     case Op::kCapture:
+    case Op::kChoice:
       break;
     case Op::kBytes: {
       ByteSet same;

@@ -36,7 +36,8 @@ class SchemaMachine {
     std::uint32_t wanted = 0;
   };
   struct ObjectForm {
-    std::vector<Member> members;
+    std::vector<Member> members;  // by their keys' texts
+    RegularPool::Words keys;      // of the members; null where a member's value depends on what is wanted
     std::vector<Others> others;
     std::vector<SchemaRef> wanted;
     std::uint32_t min = 0, max = kUnbounded, required = 0;
@@ -74,6 +75,8 @@ class SchemaMachine {
   Expr object(const ObjectForm& form);
   Expr members(const ObjectState& state);
   Expr members_body(const ObjectState& state);
+  static bool has_room(const ObjectState& state, bool required);
+  Expr named_members(const ObjectState& state);
   Expr after_key(const ObjectState& state, SchemaSet value, std::uint32_t wanted);
   bool viable(const ObjectState& state);
 

@@ -45,6 +45,21 @@ std::unique_ptr<SchemaMachine::ObjectForm> SchemaMachine::object_form(const Obje
     form->required += member.required ? 1 : 0;
     form->members.push_back(std::move(member));
   }
+  if (form->wanted.empty()) {
+    std::vector<std::pair<std::string, Member>> sorted;
+    for (auto& member : form->members) {
+      const auto quoted = json_.quoted(std::string_view(member.name));
+      sorted.emplace_back(pool_.words(quoted, 1, SIZE_MAX).value().at(0), std::move(member));
+    }
+    std::ranges::sort(sorted, {}, [](const auto& one) -> const std::string& { return one.first; });
+    std::vector<std::string> keys;
+    form->members.clear();
+    for (auto& [key, member] : sorted) {
+      keys.push_back(key);
+      form->members.push_back(std::move(member));
+    }
+    form->keys = std::make_shared<const std::vector<std::string>>(std::move(keys));
+  }
   for (const auto& [names, value] : normalizer_.other_names(object)) {
     if (!normalizer_.inhabited(value)) continue;
     Others others{.names = json_.quoted_once(names), .value = value};
@@ -99,27 +114,45 @@ Expr SchemaMachine::members(const ObjectState& state) {
   return at->second = later(facts, [this, state] { return members_body(state); });
 }
 
+/// Whether one more member may come, apart from those that must.
+bool SchemaMachine::has_room(const ObjectState& state, bool required) {
+  const auto max = state.form->max;
+  return max == kUnbounded || state.count + state.required + (required ? 0U : 1U) <= max;
+}
+
+/// The members that have a name of their own, and what follows each.
+Expr SchemaMachine::named_members(const ObjectState& state) {
+  const auto& form = *state.form;
+  auto left = state.left;
+  for (std::size_t i = 0; i < left.size(); ++i) left[i] = left[i] && has_room(state, form.members[i].required);
+  const auto then = [this, state](std::uint32_t i) {
+    const auto& member = state.form->members[i];
+    auto after = state;
+    after.first = false;
+    after.count = state.form->counts ? state.count + 1 : 0;
+    after.left[i] = false;
+    after.required -= member.required ? 1 : 0;
+    return after_key(after, member.value, member.wanted & state.wanted);
+  };
+  if (form.keys != nullptr)
+    return pool_.choice(form.keys, std::move(left), [this, then](std::uint32_t i) {
+      return pool_.concat(json_.colon(), then(i));
+    });
+  std::vector<Expr> all;
+  for (std::uint32_t i = 0; i < left.size(); ++i)
+    if (left[i]) all.push_back(pool_.concat(form.members[i].key, then(i)));
+  return pool_.or_(all);
+}
+
 Expr SchemaMachine::members_body(const ObjectState& state) {
   const auto& form = *state.form;
   std::vector<Expr> next;
-  const auto more = [&](bool required) {  // may one more come, apart from those that must?
-    return form.max == kUnbounded || state.count + state.required + (required ? 0U : 1U) <= form.max;
-  };
-  ObjectState after = state;
+  auto after = state;
   after.first = false;
   after.count = form.counts ? state.count + 1 : 0;
-  for (std::size_t i = 0; i < form.members.size(); ++i) {
-    const auto& member = form.members[i];
-    if (!state.left[i] || !more(member.required)) continue;
-    after.left[i] = false;
-    after.required = state.required - (member.required ? 1 : 0);
-    const auto then = after_key(after, member.value, member.wanted & state.wanted);
-    if (then != RegularPool::kEmpty) next.push_back(pool_.concat(member.key, then));
-    after.left[i] = true;
-  }
-  after.required = state.required;
+  next.push_back(named_members(state));
   for (const auto& others : form.others) {
-    if (!more(false)) break;
+    if (!has_room(state, false)) break;
     if (!form.distinct) {
       const auto then = after_key(after, others.value, others.wanted & state.wanted);
       if (then != RegularPool::kEmpty) next.push_back(pool_.concat(others.names, pool_.concat(json_.colon(), then)));
