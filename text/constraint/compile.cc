@@ -20,6 +20,8 @@ CompiledConstraint::CompiledConstraint(ConstraintSource source, std::shared_ptr<
 }
 
 void CompiledConstraint::build() {
+  ++generation_;
+  built_ = false;
   masks_.clear();
   dfa_.reset();
   language_ = {};
@@ -40,7 +42,7 @@ void CompiledConstraint::build() {
       break;
   }
   if (pool_->is_empty(language_.start)) throw Error(ErrorCode::kUsage, "the constraint allows no text");
-  ++generation_;
+  built_ = true;
 }
 
 std::size_t CompiledConstraint::memory_bytes() {

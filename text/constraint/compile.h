@@ -52,6 +52,9 @@ class CompiledConstraint {
   static constexpr std::size_t kPoolBytesMax = std::size_t{32} << 20;    // then the pool is made again
 
   void build();
+  [[nodiscard]] bool must_build() const {
+    return !built_ || pool_->is_spent() || pool_->memory_bytes() > kPoolBytesMax;
+  }
   void add_mask(Expr state, std::span<std::uint32_t> mask);
   void add_bands(Expr state, std::span<std::uint32_t> mask);
   void add_captured(Expr state, std::span<std::uint32_t> mask);
@@ -63,6 +66,7 @@ class CompiledConstraint {
   std::shared_ptr<const TokenTrie> trie_;
   std::mutex mutex_;
   std::uint64_t generation_ = 0;  // counts build(): expressions of an earlier one are no longer valid
+  bool built_ = false;            // the last build() came to its end
   std::unique_ptr<RegularPool> pool_;
   std::unique_ptr<RegularDfa> dfa_;
   Language language_;

@@ -52,7 +52,8 @@ std::size_t RegularPool::SetHash::operator()(const ByteSet& set) const {
   return hash;
 }
 
-RegularPool::RegularPool(std::size_t bytes_max) : known_(64, NodeHash{this}, NodeEqual{this}), bytes_max_(bytes_max) {
+RegularPool::RegularPool(std::size_t bytes_max, std::uint64_t work_max)
+    : known_(64, NodeHash{this}, NodeEqual{this}), bytes_max_(bytes_max), work_max_(work_max) {
   set_number({});
   intern({.op = Op::kEmpty});
   intern({.op = Op::kEpsilon, .nullable = true});
@@ -66,13 +67,19 @@ std::size_t RegularPool::memory_bytes() const {
   constexpr std::size_t kHashEntry = 32;  // a node of unordered_set and its bucket
   return nodes_.size() * (sizeof(Node) + kHashEntry) + args_.size() * sizeof(Expr) +
          sets_.size() * 3 * sizeof(ByteSet) + verdicts_.size() + (horizons_.size() + open_.size()) * 2 * kHashEntry +
-         words_.size() * 5 * kHashEntry + choices_.size() * 6 * kHashEntry;
+         (open_at_.size() + without_captures_.size() + without_epsilon_.size()) * 2 * kHashEntry +
+         words_.size() * 3 * kHashEntry + finished_bytes_ + choices_.size() * 6 * kHashEntry;
 }
 
 void RegularPool::check_limit() const {
   if (memory_bytes() <= bytes_max_) return;
   throw Error(ErrorCode::kMemory, fmt::format("the constraint needs more than {} KiB", bytes_max_ >> 10),
               "its automaton has too many states", "use a simpler expression");
+}
+
+void RegularPool::give_up(const char* why) {
+  work_ = work_max_ + 1;
+  throw Error(ErrorCode::kMemory, "the constraint is too complex", why, "use a simpler schema or expression");
 }
 
 std::uint32_t RegularPool::set_number(const ByteSet& set) {
@@ -85,6 +92,7 @@ std::uint32_t RegularPool::set_number(const ByteSet& set) {
 }
 
 Expr RegularPool::intern(Node node) {
+  spend();
   const auto expr = static_cast<Expr>(nodes_.size());
   nodes_.push_back(node);
   const auto [at, is_new] = known_.insert(expr);
@@ -222,6 +230,7 @@ Expr RegularPool::not_(Expr arg) {
 }
 
 Expr RegularPool::and_(std::span<const Expr> wanted) {
+  spend(wanted.size());
   std::vector<Expr> all;
   ByteSet set = ByteSet::all();
   bool has_bytes = false;

@@ -38,17 +38,31 @@ using Expr = std::uint32_t;
 inline constexpr std::uint32_t kUnbounded = UINT32_MAX;
 
 /// Makes and owns expressions. Not thread-safe. Every member that may add nodes throws Error(kMemory) once the pool
-/// holds more than its limit.
+/// holds more than its limit, and every member that computes does so once it took too many steps (see begin_work).
 class RegularPool {
  public:
-  enum class Op : std::uint8_t { kEmpty, kEpsilon, kBytes, kConcat, kOr, kAnd, kNot, kRepeat, kCall, kCapture, kChoice };
+  enum class Op : std::uint8_t {
+    kEmpty,
+    kEpsilon,
+    kBytes,
+    kConcat,
+    kOr,
+    kAnd,
+    kNot,
+    kRepeat,
+    kCall,
+    kCapture,
+    kChoice
+  };
   static constexpr Expr kEmpty = 0;    ///< the language without words
   static constexpr Expr kEpsilon = 1;  ///< the language of the empty word
   static constexpr Expr kAll = 2;      ///< every byte sequence
   static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
   static constexpr std::uint32_t kMinMax = 1U << 20;  ///< above it, lengths are not told apart
 
-  explicit RegularPool(std::size_t bytes_max = kBytesMax);
+  static constexpr std::uint64_t kWorkMax = 20'000'000;  ///< steps; some seconds
+
+  explicit RegularPool(std::size_t bytes_max = kBytesMax, std::uint64_t work_max = kWorkMax);
   RegularPool(const RegularPool&) = delete;
   RegularPool& operator=(const RegularPool&) = delete;
 
@@ -148,6 +162,16 @@ class RegularPool {
   };
   [[nodiscard]] const ByteClasses& byte_classes() const { return classes_; }
 
+  /// Steps are counted from the last begin_work() on. Where there are too many, or calls inside calls, a member throws
+  /// Error(kMemory) that says so; the pool is spent, and nothing but making it again is of use.
+  void begin_work() { work_ = 0; }
+  [[nodiscard]] std::uint64_t work() const { return work_; }
+  [[nodiscard]] bool is_spent() const { return work_ > work_max_; }
+  void spend(std::uint64_t steps = 1) {
+    work_ += steps;
+    if (work_ > work_max_) give_up("it takes too many steps to find out what may come next");
+  }
+
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] std::size_t memory_bytes() const;
 
@@ -176,6 +200,26 @@ class RegularPool {
     std::function<Expr(std::uint32_t)> then;
     std::uint32_t scope;
   };
+  /// A captured text: a shorter one and its last byte, so that all beginnings of a text take little more than the text.
+  struct Word {
+    std::uint32_t before = 0;
+    std::uint8_t byte = 0;
+  };
+  /// Counts calls inside calls while it lives; the stack has room for some thousands.
+  class Nested {
+   public:
+    explicit Nested(RegularPool& pool) : depth_(pool.nested_) {
+      if (depth_ == kNestedMax) pool.give_up("its expressions are nested too deep");
+      ++depth_;
+    }
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+    ~Nested() { --depth_; }
+
+   private:
+    unsigned& depth_;
+  };
+  static constexpr unsigned kNestedMax = 3000;
   static constexpr unsigned kScopeShift = 20;  // in the number of a capture
   enum class Verdict : std::uint8_t { kUnknown, kEmpty, kInhabited };
   struct NodeHash {
@@ -201,12 +245,19 @@ class RegularPool {
   Expr derivative_of_capture(Expr expr, std::uint8_t byte);
   Expr choice_at(std::uint32_t number, std::uint32_t word, std::uint32_t depth);
   Expr derivative_of_choice(Expr expr, std::uint8_t byte);
-  Expr finished(std::uint32_t number, const std::string& word);
+  Expr finished(std::uint32_t number, std::uint32_t word);
+  std::uint32_t longer_word(std::uint32_t word, std::uint8_t byte);
   Expr body(Expr call);
   bool explore_empty(Expr expr);
+  Expr find_without_epsilon(Expr expr);
   Expr substitute(Expr expr, const std::array<Expr, 256>& images, std::unordered_map<Expr, Expr>& known);
-  bool known_inhabited(Expr expr) const;
+  bool known_inhabited(Expr expr);
+  [[nodiscard]] Verdict verdict(Expr expr) const {
+    return expr < verdicts_.size() ? verdicts_[expr] : Verdict::kUnknown;
+  }
+  bool find_open(Expr expr, std::uint32_t bytes);
   void check_limit() const;
+  [[noreturn]] void give_up(const char* why);
 
   std::vector<Node> nodes_;
   std::vector<Expr> args_;
@@ -215,16 +266,22 @@ class RegularPool {
   std::unordered_map<ByteSet, std::uint32_t, SetHash> set_numbers_;
   std::unordered_set<Expr, NodeHash, NodeEqual> known_;
   std::vector<Verdict> verdicts_;
-  std::vector<Expr> bodies_;        // of calls, kUndefined until they are needed
-  std::vector<std::string> words_;  // captured so far
-  std::unordered_map<std::string, std::uint32_t> word_numbers_;
+  std::vector<Expr> bodies_;                                       // of calls, kUndefined until they are needed
+  std::vector<Word> words_{Word{}};                                // captured so far; the first one is empty
+  std::unordered_map<std::uint64_t, std::uint32_t> word_numbers_;  // (word, byte) -> the longer word
+  std::size_t finished_bytes_ = 0;                                 // of the words that front ends keep
   std::vector<Choice> choices_;
   std::vector<Scope> scopes_{1};
   std::uint32_t scope_ = 0;  // the current one
   std::unordered_map<Expr, bool> open_;
+  std::unordered_map<std::uint64_t, bool> open_at_;           // (bytes, expr) -> is_open
+  std::unordered_map<std::uint64_t, Expr> without_captures_;  // (expr, loose)
+  std::unordered_map<Expr, Expr> without_epsilon_;
   std::unordered_map<std::uint64_t, Expr> horizons_;     // (bytes, expr) -> within_horizon
   std::unordered_map<std::uint64_t, Expr> derivatives_;  // (expr, byte) -> derivative
   std::size_t bytes_max_;
+  std::uint64_t work_ = 0, work_max_;
+  unsigned nested_ = 0;
   unsigned or_depth_ = 0;  // nested calls of or_, which factor common beginnings
 };
 

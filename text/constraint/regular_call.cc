@@ -50,11 +50,9 @@ Expr RegularPool::body(Expr call) {
 Expr RegularPool::capture(Expr inner, std::uint32_t number) {
   if (inner == kEmpty) return kEmpty;
   if (number >> kScopeShift != 0) throw Error(ErrorCode::kMemory, "the schema has too many names to tell apart");
-  const auto [at, is_new] = word_numbers_.try_emplace(std::string(), static_cast<std::uint32_t>(words_.size()));
-  if (is_new) words_.emplace_back();
   const auto& part = nodes_[inner];
   Node node{.a = inner,
-            .b = at->second,
+            .b = 0,
             .c = scope_ << kScopeShift | number,
             .first = part.first,
             .min = part.min,
@@ -66,8 +64,20 @@ Expr RegularPool::capture(Expr inner, std::uint32_t number) {
   return intern(node);
 }
 
+std::uint32_t RegularPool::longer_word(std::uint32_t word, std::uint8_t byte) {
+  const auto next = static_cast<std::uint32_t>(words_.size());
+  const auto [at, is_new] = word_numbers_.try_emplace(std::uint64_t{word} << 8U | byte, next);
+  if (is_new) words_.push_back({.before = word, .byte = byte});
+  return at->second;
+}
+
 /// What follows a word of a capture, whose number has its scope.
-Expr RegularPool::finished(std::uint32_t number, const std::string& word) {
+Expr RegularPool::finished(std::uint32_t number, std::uint32_t end) {
+  std::string word;
+  for (auto at = end; at != 0; at = words_[at].before) word += static_cast<char>(words_[at].byte);
+  std::ranges::reverse(word);
+  spend(word.size());
+  finished_bytes_ += word.size() * 4;  // the front end keeps it in what it will make of it
   const auto before = std::exchange(scope_, number >> kScopeShift);
   const auto rest = scopes_[scope_].finish(number & ((1U << kScopeShift) - 1), word);
   scope_ = before;
@@ -77,32 +87,43 @@ Expr RegularPool::finished(std::uint32_t number, const std::string& word) {
 Expr RegularPool::without_captures(Expr expr, bool loose) {
   const auto node = nodes_[expr];
   if (!node.captures) return expr;
+  const auto key = std::uint64_t{expr} << 1U | (loose ? 1U : 0U);
+  if (const auto known = without_captures_.find(key); known != without_captures_.end()) return known->second;
+  const Nested nested(*this);
+  spend();
+  Expr result = kEmpty;
   if (node.op == Op::kCapture) {
     ByteSet none;
     none.add(0xFF);
-    return concat(node.a, loose ? finished(node.c, {}) : bytes(none));
+    result = concat(node.a, loose ? finished(node.c, 0) : bytes(none));
+  } else if (node.op == Op::kConcat) {
+    std::vector<Expr> spine;
+    auto rest = expr;
+    for (; nodes_[rest].op == Op::kConcat && nodes_[rest].captures; rest = nodes_[rest].b)
+      spine.push_back(without_captures(nodes_[rest].a, loose));
+    result = nodes_[rest].op == Op::kConcat ? rest : without_captures(rest, loose);
+    for (auto at = spine.rbegin(); at != spine.rend(); ++at) result = concat(*at, result);
+  } else {
+    std::vector<Expr> parts;
+    for (std::uint32_t i = 0; i < node.b; ++i) parts.push_back(without_captures(args_[node.a + i], loose));
+    result = or_(parts);
   }
-  if (node.op == Op::kConcat) return concat(without_captures(node.a, loose), without_captures(node.b, loose));
-  std::vector<Expr> parts;
-  for (std::uint32_t i = 0; i < node.b; ++i) parts.push_back(without_captures(args_[node.a + i], loose));
-  return or_(parts);
+  without_captures_.emplace(key, result);
+  return result;
 }
 
 Expr RegularPool::derivative_of_capture(Expr expr, std::uint8_t byte) {
   auto node = nodes_[expr];
   node.a = derivative(node.a, byte);
   if (node.a == kEmpty) return kEmpty;
-  auto word = words_[node.b] + static_cast<char>(byte);
+  node.b = longer_word(node.b, byte);
   Expr ended = kEmpty;
   if (nodes_[node.a].nullable) {
-    ended = finished(node.c, word);
+    ended = finished(node.c, node.b);
     node.a = without_epsilon(node.a);
     if (node.a == kEmpty) return ended;
   }
-  const auto [at, is_new] = word_numbers_.try_emplace(std::move(word), static_cast<std::uint32_t>(words_.size()));
-  if (is_new) words_.push_back(at->first);
   const auto& part = nodes_[node.a];
-  node.b = at->second;
   node.first = part.first;
   node.min = part.min;
   node.plain = part.plain;
@@ -119,6 +140,8 @@ Expr RegularPool::within_horizon(Expr expr, std::uint32_t bytes) {
   if (node.op != Op::kConcat && node.op != Op::kOr && (node.op != Op::kRepeat || !node.counted)) return expr;
   const auto key = std::uint64_t{bytes} << 32 | expr;
   if (const auto known = horizons_.find(key); known != horizons_.end()) return known->second;
+  const Nested nested(*this);
+  spend();
   Expr result = expr;
   if (node.op == Op::kRepeat) {
     const auto min = std::min(node.b, bytes + 1);
@@ -144,6 +167,17 @@ Expr RegularPool::within_horizon(Expr expr, std::uint32_t bytes) {
 }
 
 bool RegularPool::is_open(Expr expr, std::uint32_t bytes) {
+  // Expressions share their parts, so without this table nested ones take exponential time.
+  const auto key = std::uint64_t{bytes} << 32 | expr;
+  if (const auto known = open_at_.find(key); known != open_at_.end()) return known->second;
+  const Nested nested(*this);
+  spend();
+  const bool open = find_open(expr, bytes);
+  open_at_.emplace(key, open);
+  return open;
+}
+
+bool RegularPool::find_open(Expr expr, std::uint32_t bytes) {
   const auto node = nodes_[expr];
   switch (node.op) {
     case Op::kConcat:
