@@ -26,6 +26,7 @@ enum class ConstraintSyntax : std::uint8_t {
 struct ConstraintSource {
   ConstraintSyntax syntax = ConstraintSyntax::kRegex;
   std::string text;
+  friend bool operator==(const ConstraintSource&, const ConstraintSource&) = default;
 };
 
 /// A language that a front end made in a pool.

@@ -60,7 +60,7 @@ class RegularPool {
   static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
   static constexpr std::uint32_t kMinMax = 1U << 20;  ///< above it, lengths are not told apart
 
-  static constexpr std::uint64_t kWorkMax = 20'000'000;  ///< steps; some seconds
+  static constexpr std::uint64_t kWorkMax = 10'000'000;  ///< steps; a second or two
 
   explicit RegularPool(std::size_t bytes_max = kBytesMax, std::uint64_t work_max = kWorkMax);
   RegularPool(const RegularPool&) = delete;

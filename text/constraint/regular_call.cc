@@ -15,7 +15,7 @@ constexpr Expr kUndefined = UINT32_MAX;
 }  // namespace
 
 void RegularPool::begin_scope() {
-  if (scopes_.size() == std::size_t{1} << (32 - kScopeShift)) throw Error(ErrorCode::kMemory, "too many schemas");
+  if (scopes_.size() == std::size_t{1} << (32 - kScopeShift)) throw Error(ErrorCode::kMemory, "the constraint has too many schemas");
   scope_ = static_cast<std::uint32_t>(scopes_.size());
   scopes_.emplace_back();
 }
@@ -49,7 +49,7 @@ Expr RegularPool::body(Expr call) {
 
 Expr RegularPool::capture(Expr inner, std::uint32_t number) {
   if (inner == kEmpty) return kEmpty;
-  if (number >> kScopeShift != 0) throw Error(ErrorCode::kMemory, "the schema has too many names to tell apart");
+  if (number >> kScopeShift != 0) throw Error(ErrorCode::kMemory, "the constraint has too many names to tell apart");
   const auto& part = nodes_[inner];
   Node node{.a = inner,
             .b = 0,

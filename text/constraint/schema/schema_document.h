@@ -13,7 +13,8 @@
 
 namespace forge::text::constraint {
 
-using SchemaJson = nlohmann::json;
+/// In the order of the text, which is that of an answer's members.
+using SchemaJson = nlohmann::ordered_json;
 
 enum class SchemaDraft : std::uint8_t { k4, k6, k7, k2019, k2020 };
 

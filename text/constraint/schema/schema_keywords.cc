@@ -249,6 +249,7 @@ void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal
     if (!properties->is_object()) document_.refuse(schema, "properties", "it must be an object");
     for (const auto& [name, part] : properties->items()) {
       rule.names[name] = ref(part);
+      rule.declared.push_back(name);
       if (tracks) evaluated.push_back(pool().literal(name));
     }
   }
@@ -263,8 +264,6 @@ void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal
     rule.others = ref(*others);
     evaluated = {json_.text()};
   }
-  if (!rule.names.empty() || !rule.patterns.empty() || rule.others != kAnyValue)
-    object.rules.push_back(std::make_shared<const PropertyRule>(std::move(rule)));
   if (tracks) object.evaluated = pool().or_(evaluated);
   if (const auto* names = keyword_at(schema, "propertyNames")) {
     const auto& allowed = sub(schema, *names, "propertyNames");
@@ -278,8 +277,11 @@ void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal
     for (const auto& name : *required) {
       if (!name.is_string()) document_.refuse(schema, "required", "it must be a list of names");
       object.required.insert(name.get<std::string>());
+      rule.listed.push_back(name.get<std::string>());
     }
   }
+  if (!rule.names.empty() || !rule.patterns.empty() || !rule.listed.empty() || rule.others != kAnyValue)
+    object.rules.push_back(std::make_shared<const PropertyRule>(std::move(rule)));
   object.min = count(schema, "minProperties").value_or(0);
   object.max = count(schema, "maxProperties").value_or(kUnbounded);
   const bool free = object.rules.empty() && object.required.empty() && object.min == 0 && object.max == kUnbounded;

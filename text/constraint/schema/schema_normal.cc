@@ -67,6 +67,15 @@ std::set<std::string> SchemaNormalizer::names(const ObjectCase& object) const {
   return all;
 }
 
+SchemaNormalizer::Places SchemaNormalizer::places(const std::vector<ObjectCase>& alternatives) {
+  Places places;
+  for (const auto list : {&PropertyRule::declared, &PropertyRule::listed})
+    for (const auto& object : alternatives)
+      for (const auto& rule : object.rules)
+        for (const auto& name : (*rule).*list) places.try_emplace(name, static_cast<std::uint32_t>(places.size()));
+  return places;
+}
+
 std::vector<std::pair<Expr, SchemaSet>> SchemaNormalizer::other_names(const ObjectCase& object) {
   struct Class {
     Expr names;

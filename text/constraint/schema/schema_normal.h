@@ -33,6 +33,7 @@ struct PropertyRule {
   std::map<std::string, SchemaRef, std::less<>> names;
   std::vector<std::pair<Expr, SchemaRef>> patterns;  ///< by the decoded name
   SchemaRef others = kAnyValue;                      ///< of names in neither
+  std::vector<std::string> declared, listed;         ///< names in properties and in required, in the schema's order
 };
 
 /// Some property whose decoded name is in `names` must have a value that satisfies `value`.
@@ -104,6 +105,10 @@ class SchemaNormalizer {
   [[nodiscard]] SchemaSet item(const ArrayCase& array, std::size_t index);
   [[nodiscard]] static std::size_t prefix_size(const ArrayCase& array);
   [[nodiscard]] std::set<std::string> names(const ObjectCase& object) const;
+  /// The place of each name that has one: declared properties as the schemas have them, then other required ones.
+  /// Alternatives share one order.
+  using Places = std::map<std::string, std::uint32_t, std::less<>>;
+  [[nodiscard]] static Places places(const std::vector<ObjectCase>& alternatives);
   /// What names outside of names() must satisfy: disjoint decoded languages.
   [[nodiscard]] std::vector<std::pair<Expr, SchemaSet>> other_names(const ObjectCase& object);
   [[nodiscard]] bool matches(Expr language, std::string_view text);
