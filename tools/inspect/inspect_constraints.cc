@@ -104,7 +104,7 @@ class ConstraintJobs {
 
   /// Lines of one constraint follow each other, so the last one is kept.
   Constraint constraint_of(const ConstraintSource& source) {
-    if (compiled_ && compiled_->source().syntax == source.syntax && compiled_->source().text == source.text)
+    if (compiled_ && compiled_->source() == source)
       return Constraint(compiled_);
     compiled_ = nullptr;
     return first_masks_.of(line_, 0, [&] {
