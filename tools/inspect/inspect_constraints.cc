@@ -69,7 +69,9 @@ class ConstraintTimes {
 };
 
 std::optional<ConstraintSource> source_of(const Json& job) {
-  if (job.contains("schema")) return ConstraintSource{ConstraintSyntax::kJsonSchema, job["schema"].dump()};
+  for (const auto& [key, syntax] :
+       {std::pair("schema", ConstraintSyntax::kJsonSchema), {"calls", ConstraintSyntax::kCalls}})
+    if (job.contains(key)) return ConstraintSource{syntax, job[key].dump()};
   for (const auto& [key, syntax] : {std::pair("regex", ConstraintSyntax::kRegex), {"gbnf", ConstraintSyntax::kGbnf}})
     if (job.contains(key) && job[key].is_string()) return ConstraintSource{syntax, job[key].get<std::string>()};
   return std::nullopt;

@@ -16,6 +16,16 @@ namespace {
 constexpr std::size_t kEnumMax = 20'000;
 constexpr std::uint32_t kCountMax = 1'000'000'000;
 
+/// False also where it takes too long to tell.
+bool surely_includes(RegularPool& pool, Expr outer, Expr inner) {
+  try {
+    return pool.includes(outer, inner);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kMemory) throw;
+    return false;
+  }
+}
+
 const SchemaJson* keyword_at(const SchemaJson& schema, std::string_view key) {
   const auto at = schema.find(key);
   return at == schema.end() ? nullptr : &*at;
@@ -221,7 +231,7 @@ void SchemaNormalizer::add_texts(const SchemaJson& schema, NormalSchema& normal)
   if (all.empty() || normal.texts == RegularPool::kEmpty) return;
   if (normal.texts != json_.text()) all.push_back(normal.texts);
   // A length that an expression has anyway would only cost states.
-  if (all.size() == 2 && (min || max) && pool().is_plain(all[1]) && pool().includes(all[0], all[1]))
+  if (all.size() == 2 && (min || max) && pool().is_plain(all[1]) && surely_includes(pool(), all[0], all[1]))
     all.erase(all.begin());
   const auto language = pool().and_(all);
   normal.texts = pool().is_empty(language) ? RegularPool::kEmpty : language;

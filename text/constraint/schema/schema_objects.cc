@@ -135,9 +135,8 @@ Expr SchemaMachine::named_members(const ObjectState& state) {
     return after_key(after, member.value, member.wanted & state.wanted);
   };
   if (form.keys != nullptr)
-    return pool_.choice(form.keys, std::move(left), [this, then](std::uint32_t i) {
-      return pool_.concat(json_.colon(), then(i));
-    });
+    return pool_.choice(form.keys, std::move(left),
+                        [this, then](std::uint32_t i) { return pool_.concat(json_.colon(), then(i)); });
   std::vector<Expr> all;
   for (std::uint32_t i = 0; i < left.size(); ++i)
     if (left[i]) all.push_back(pool_.concat(form.members[i].key, then(i)));
