@@ -16,10 +16,10 @@ std::shared_ptr<const ConstraintVocabulary> Constraints::vocabulary() {
         ConstraintVocabulary{.tokenizer = tokenizer_,
                              .trie = std::make_shared<const text::constraint::TokenTrie>(*tokenizer_, shown_),
                              .vocab = vocab_,
-                             .ends = std::vector<std::uint32_t>((vocab_ + 31) / 32),
+                             .ends = std::vector<std::uint32_t>(text::constraint::mask_words(vocab_)),
                              .shows_control = !shown_.empty()});
     for (const auto token : made->trie->end_tokens())
-      if (const auto id = static_cast<std::size_t>(token); id < vocab_) made->ends[id / 32] |= 1U << id % 32;
+      if (const auto id = static_cast<std::size_t>(token); id < vocab_) text::constraint::allow(made->ends, id);
     vocabulary_ = std::move(made);
   });
   return vocabulary_;

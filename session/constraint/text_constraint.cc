@@ -13,7 +13,7 @@ constexpr std::size_t kForcedBytesMax = 1024;
 
 std::span<const std::uint32_t> TextConstraint::mask() {
   const auto mask = constraint_.mask();
-  const auto words = (vocabulary_->vocab + 31) / 32;
+  const auto words = text::constraint::mask_words(vocabulary_->vocab);
   if (mask.size() == words) return mask;
   mask_.assign(words, 0);
   std::ranges::copy(mask.first(std::min(words, mask.size())), mask_.begin());

@@ -143,6 +143,9 @@ TEST_CASE("members come in the schema's order, other names behind them", "[schem
       {R"({"oneOf": [{"properties": {"a": {}, "v": {"const": 1}}, "required": ["v"]}, {"properties": {"a": {}, "b": {}, "v": {"const": 2}}, "required": ["v"]}]})",
        {R"({"a": 1, "v": 1})", R"({"a": 1, "v": 2, "b": 3})"},
        {R"({"a": 1, "b": 3, "v": 2})"}},
+      {R"({"allOf": [{"oneOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}, "required": ["b"]}]}, {"properties": {"c": {}}}]})",
+       {R"({"b": 1, "c": 2})", R"({"a": 1, "c": 2})"},
+       {R"({"c": 1, "b": 2})"}},
       // Names that no schema declares as its own have no place.
       {R"({"enum": [{"b": 1, "a": 2}]})", {R"({"a": 2, "b": 1})", R"({"b": 1, "a": 2})"}, {R"({"a": 2})"}},
       {R"({"properties": {"a": {}}, "dependentRequired": {"x": ["y"]}})",

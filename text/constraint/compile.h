@@ -5,12 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "text/constraint/mask_maker.h"
 #include "text/constraint/regular_dfa.h"
 #include "text/constraint/token_trie.h"
 
@@ -39,7 +37,7 @@ struct Language {
 /// and the masks are kept in it. Thread-safe: Constraint locks it.
 class CompiledConstraint {
  public:
-  using Mask = std::vector<std::uint32_t>;
+  using Mask = MaskMaker::Mask;
 
   CompiledConstraint(ConstraintSource source, std::shared_ptr<const TokenTrie> trie);
 
@@ -49,19 +47,12 @@ class CompiledConstraint {
 
  private:
   friend class Constraint;
-  static constexpr std::size_t kCachedBytesMax = std::size_t{32} << 20;  // of all masks kept
-  static constexpr std::size_t kPoolBytesMax = std::size_t{32} << 20;    // then the pool is made again
+  static constexpr std::size_t kPoolBytesMax = std::size_t{32} << 20;  // then the pool is made again
 
   void build();
   [[nodiscard]] bool must_build() const {
     return !built_ || pool_->is_spent() || pool_->memory_bytes() > kPoolBytesMax;
   }
-  void add_mask(Expr state, std::span<std::uint32_t> mask);
-  void add_bands(Expr state, std::span<std::uint32_t> mask);
-  void add_captured(Expr state, std::span<std::uint32_t> mask);
-  [[nodiscard]] Expr after(Expr state, std::string_view bytes);
-  const Mask& band_mask(std::size_t band, Expr state);
-  void walk(std::span<const TrieNode> nodes, Expr state, Mask& mask);
 
   ConstraintSource source_;
   std::shared_ptr<const TokenTrie> trie_;
@@ -71,8 +62,7 @@ class CompiledConstraint {
   std::unique_ptr<RegularPool> pool_;
   std::unique_ptr<RegularDfa> dfa_;
   Language language_;
-  std::vector<Expr> path_;                         // of the walk: the state before each depth
-  std::unordered_map<std::uint64_t, Mask> masks_;  // by band and the state within the band's horizon
+  std::unique_ptr<MaskMaker> masks_;
 };
 
 /// Errors: kUsage, one line that names the keyword and its path (schema) or the place (regex, GBNF), also if no text is

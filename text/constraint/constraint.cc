@@ -54,13 +54,13 @@ void Constraint::catch_up() {
 /// The state after a token, kEmpty if it is not allowed or ends the text.
 Expr Constraint::after(Expr state, std::int32_t token) {
   return compiled_->trie().is_end(token) ? RegularPool::kEmpty
-                                         : compiled_->after(state, compiled_->trie().bytes(token));
+                                         : compiled_->masks_->after(state, compiled_->trie().bytes(token));
 }
 
 std::span<const std::uint32_t> Constraint::mask() {
   locked([&] {
     std::ranges::fill(mask_, 0);
-    compiled_->add_mask(states_.back(), mask_);
+    compiled_->masks_->add(states_.back(), mask_);
   });
   return mask_;
 }

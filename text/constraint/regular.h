@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -126,8 +127,13 @@ class RegularPool {
   [[nodiscard]] std::optional<ChoiceState> choice_state(Expr expr) const;
   /// What follows a word of a choice.
   [[nodiscard]] Expr chosen(Expr choice, std::uint32_t word);
-  /// `expr` as a choice and the alternatives to it; nothing if no alternative is a choice.
-  [[nodiscard]] std::optional<std::pair<Expr, Expr>> split_choice(Expr expr);
+  /// An expression as `choice` followed by `tail`, or `others`.
+  struct ChoiceSplit {
+    Expr choice, tail, others;
+  };
+  /// Precondition: begins_with_choice(expr).
+  [[nodiscard]] ChoiceSplit split_choice(Expr expr);
+  [[nodiscard]] bool begins_with_choice(Expr expr) const { return nodes_[expr].chooses; }
 
   /// Calls and captures made from now on have their own define_by and finish_by, so several front ends can share a
   /// pool.
@@ -139,6 +145,15 @@ class RegularPool {
   /// True if every text of whole characters that JSON strings hold unescaped, at most `bytes` of it, begins a word of
   /// `expr`. May say no where it is true.
   [[nodiscard]] bool is_open(Expr expr, std::uint32_t bytes);
+  /// A state inside a JSON string: `min` to `max` more words of `item`, a quote, and `rest`. Of the words of `item`,
+  /// those that begin as plain text (see is_open) are the single characters of it, and all of them.
+  struct StringState {
+    Expr item;
+    std::uint32_t min, max;
+    Expr rest;
+  };
+  /// Nothing if `expr` has another form.
+  [[nodiscard]] std::optional<StringState> string_state(Expr expr);
   /// True if `expr` has neither intersection nor complement. Such an expression other than kEmpty has a word.
   [[nodiscard]] bool is_plain(Expr expr) const { return nodes_[expr].plain; }
   /// The bytes that words begin with; exact for plain expressions, else a superset.
@@ -189,6 +204,7 @@ class RegularPool {
     bool counted = false;  // holds a repeat with a bound other than 0 and 1
     bool finite = true;    // the words have a longest one
     bool captures = false;
+    bool chooses = false;  // some alternative begins with a choice
   };
   struct Scope {
     std::function<Expr(Expr)> expand;
@@ -222,18 +238,19 @@ class RegularPool {
   static constexpr unsigned kNestedMax = 3000;
   static constexpr unsigned kScopeShift = 20;  // in the number of a capture
   enum class Verdict : std::uint8_t { kUnknown, kEmpty, kInhabited };
-  struct NodeHash {
-    const RegularPool* pool;
-    std::size_t operator()(Expr expr) const;
-  };
-  struct NodeEqual {
-    const RegularPool* pool;
-    bool operator()(Expr x, Expr y) const;
+  struct Derivative {
+    std::uint64_t key = 0;  // the expression and the byte; 0 where none is kept
+    Expr result = 0;
   };
   struct SetHash {
     std::size_t operator()(const ByteSet& set) const;
   };
 
+  [[nodiscard]] std::size_t hash_of(const Node& node) const;
+  [[nodiscard]] bool same(const Node& l, const Node& r) const;
+  void grow_known();
+  Derivative& derivative_place(std::uint64_t key);
+  std::uint32_t completion(Expr expr);
   [[nodiscard]] std::span<const Expr> args(const Node& node) const { return std::span(args_).subspan(node.a, node.b); }
   std::uint32_t set_number(const ByteSet& set);
   void refine_classes(const ByteSet& set);
@@ -264,21 +281,24 @@ class RegularPool {
   std::vector<ByteSet> sets_;
   ByteClasses classes_;
   std::unordered_map<ByteSet, std::uint32_t, SetHash> set_numbers_;
-  std::unordered_set<Expr, NodeHash, NodeEqual> known_;
+  // Both tables are flat: a long-lived pool must neither rehash nor free hundreds of thousands of entries at once.
+  std::vector<Expr> known_;              // by hash_of, then the next free place
+  std::vector<Derivative> derivatives_;  // by a hash of the key; a newer one takes the place
+  std::size_t derivatives_made_ = 0;     // since the table grew
+  std::unordered_map<Expr, std::uint32_t> completions_;
   std::vector<Verdict> verdicts_;
   std::vector<Expr> bodies_;                                       // of calls, kUndefined until they are needed
   std::vector<Word> words_{Word{}};                                // captured so far; the first one is empty
   std::unordered_map<std::uint64_t, std::uint32_t> word_numbers_;  // (word, byte) -> the longer word
   std::size_t finished_bytes_ = 0;                                 // of the words that front ends keep
-  std::vector<Choice> choices_;
+  std::deque<Choice> choices_;                                     // stay where they are
   std::vector<Scope> scopes_{1};
   std::uint32_t scope_ = 0;  // the current one
-  std::unordered_map<Expr, bool> open_;
+  std::unordered_map<Expr, bool> open_, characters_;
   std::unordered_map<std::uint64_t, bool> open_at_;           // (bytes, expr) -> is_open
   std::unordered_map<std::uint64_t, Expr> without_captures_;  // (expr, loose)
   std::unordered_map<Expr, Expr> without_epsilon_;
-  std::unordered_map<std::uint64_t, Expr> horizons_;     // (bytes, expr) -> within_horizon
-  std::unordered_map<std::uint64_t, Expr> derivatives_;  // (expr, byte) -> derivative
+  std::unordered_map<std::uint64_t, Expr> horizons_;  // (bytes, expr) -> within_horizon
   std::size_t bytes_max_;
   std::uint64_t work_ = 0, work_max_;
   unsigned nested_ = 0;

@@ -41,6 +41,7 @@ Expr RegularPool::choice_at(std::uint32_t number, std::uint32_t word, std::uint3
   const auto& words = *choice.words;
   Node node{.a = number, .b = word, .c = depth, .min = kMinMax, .op = Op::kChoice};
   node.finite = false;
+  node.chooses = true;
   ByteSet first;
   for (auto at = word, end = same_until(words, word, depth); at < end; ++at) {
     if (!choice.left[at]) continue;
@@ -83,19 +84,28 @@ Expr RegularPool::chosen(Expr expr, std::uint32_t word) {
   return rest;
 }
 
-std::optional<std::pair<Expr, Expr>> RegularPool::split_choice(Expr expr) {
+RegularPool::ChoiceSplit RegularPool::split_choice(Expr expr) {
   const auto node = nodes_[expr];
-  if (node.op == Op::kChoice) return std::pair(expr, kEmpty);
-  if (node.op != Op::kOr) return std::nullopt;
+  if (node.op == Op::kChoice) return {.choice = expr, .tail = kEpsilon, .others = kEmpty};
+  if (node.op == Op::kConcat) {
+    auto split = split_choice(node.a);
+    split.tail = concat(split.tail, node.b);
+    split.others = concat(split.others, node.b);
+    return split;
+  }
+  ChoiceSplit split{.choice = kEmpty, .tail = kEmpty, .others = kEmpty};
+  std::vector<Expr> others;
   for (std::uint32_t i = 0; i < node.b; ++i) {
     const auto arg = args_[node.a + i];
-    if (nodes_[arg].op != Op::kChoice) continue;
-    std::vector<Expr> others;
-    for (std::uint32_t j = 0; j < node.b; ++j)
-      if (j != i) others.push_back(args_[node.a + j]);
-    return std::pair(arg, or_(others));
+    if (split.choice == kEmpty && nodes_[arg].chooses) {
+      split = split_choice(arg);
+      others.push_back(split.others);
+    } else {
+      others.push_back(arg);
+    }
   }
-  return std::nullopt;
+  split.others = or_(others);
+  return split;
 }
 
 }  // namespace forge::text::constraint

@@ -1,15 +1,19 @@
 #include <algorithm>
+#include <utility>
 
 #include "support/error.h"
 #include "text/constraint/regular.h"
 
 namespace forge::text::constraint {
-
 namespace {
 
-constexpr std::size_t kDerivativesMax = std::size_t{1} << 18;  ///< kept; some 10 MiB
+constexpr std::size_t kDerivativesMax = std::size_t{1} << 18;  ///< kept; 4 MiB
 
 }  // namespace
+
+RegularPool::Derivative& RegularPool::derivative_place(std::uint64_t key) {
+  return derivatives_[(key * 0x9E3779B97F4A7C15ULL >> 32) % derivatives_.size()];
+}
 
 Expr RegularPool::derivative(Expr expr, std::uint8_t byte) {
   const auto& node = nodes_[expr];
@@ -17,12 +21,17 @@ Expr RegularPool::derivative(Expr expr, std::uint8_t byte) {
   if (node.op == Op::kBytes) return kEpsilon;
   // Expressions share their parts, so without this table a nested one takes exponential time.
   const std::uint64_t key = std::uint64_t{expr} << 8U | byte;
-  if (const auto known = derivatives_.find(key); known != derivatives_.end()) return known->second;
+  if (const auto& kept = derivative_place(key); kept.key == key) return kept.result;
   const Nested nested(*this);
   spend();
   const auto result = derivative_of(expr, byte);
-  if (derivatives_.size() == kDerivativesMax) derivatives_.clear();
-  derivatives_.emplace(key, result);
+  if (++derivatives_made_ > derivatives_.size() && derivatives_.size() < kDerivativesMax) {
+    const auto before = std::exchange(derivatives_, std::vector<Derivative>(derivatives_.size() * 2));
+    derivatives_made_ = 0;
+    for (const auto& one : before)
+      if (one.key != 0) derivative_place(one.key) = one;
+  }
+  derivative_place(key) = {.key = key, .result = result};
   return result;
 }
 

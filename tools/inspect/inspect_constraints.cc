@@ -70,7 +70,9 @@ class ConstraintTimes {
 };
 
 std::optional<ConstraintSource> source_of(const Json& job) {
-  if (job.contains("schema")) return ConstraintSource{ConstraintSyntax::kJsonSchema, job["schema"].dump()};
+  for (const auto& [key, syntax] :
+       {std::pair("schema", ConstraintSyntax::kJsonSchema), {"calls", ConstraintSyntax::kCalls}})
+    if (job.contains(key)) return ConstraintSource{syntax, job[key].dump()};
   for (const auto& [key, syntax] : {std::pair("regex", ConstraintSyntax::kRegex), {"gbnf", ConstraintSyntax::kGbnf}})
     if (job.contains(key) && job[key].is_string()) return ConstraintSource{syntax, job[key].get<std::string>()};
   return std::nullopt;
@@ -104,8 +106,7 @@ class ConstraintJobs {
 
   /// Lines of one constraint follow each other, so the last one is kept.
   Constraint constraint_of(const ConstraintSource& source) {
-    if (compiled_ && compiled_->source() == source)
-      return Constraint(compiled_);
+    if (compiled_ && compiled_->source() == source) return Constraint(compiled_);
     compiled_ = nullptr;
     return first_masks_.of(line_, 0, [&] {
       compiled_ = text::constraint::compile(source, trie_);
@@ -128,7 +129,7 @@ class ConstraintJobs {
     if (ids.empty() && !text.empty()) return false;
     for (const auto id : ids) {
       const auto at = static_cast<std::size_t>(id);
-      const bool allowed = (mask(constraint)[at / 32] >> at % 32 & 1U) != 0;
+      const bool allowed = text::constraint::allows(mask(constraint), at);
       if (accept(constraint, id) != allowed)
         throw Error(ErrorCode::kInternal, fmt::format("the mask and accept() differ on token {}", id));
       if (!allowed) return false;

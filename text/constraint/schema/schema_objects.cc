@@ -20,9 +20,9 @@ constexpr std::uint32_t kFewNames = 1000;  ///< above it, other names are taken 
 const std::vector<std::unique_ptr<SchemaMachine::ObjectForm>>& SchemaMachine::object_forms(SchemaSet set) {
   if (const auto known = object_forms_.find(set); known != object_forms_.end()) return known->second;
   std::vector<std::unique_ptr<ObjectForm>> forms;
-  const auto& objects = normalizer_.normal(set).objects;
-  const auto places = SchemaNormalizer::places(objects);
-  for (const auto& object : objects)
+  const auto& normal = normalizer_.normal(set);
+  const auto places = normalizer_.places(normal);
+  for (const auto& object : normal.objects)
     if (auto form = object_form(object, places)) forms.push_back(std::move(form));
   return object_forms_[set] = std::move(forms);
 }
