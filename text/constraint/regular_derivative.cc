@@ -198,7 +198,9 @@ bool RegularPool::explore_empty(Expr expr) {
       if (seen.insert(next).second) visits.push_back({next, at});
     }
     if (visits.size() > kVisitsMax)
-      give_up("whether an intersection of expressions allows any text cannot be found out");
+      throw Error(ErrorCode::kMemory, "the constraint is too complex",
+                  "whether an intersection of expressions allows any text cannot be found out",
+                  "use simpler expressions");
   }
   verdicts_.resize(nodes_.size());
   for (const auto& visit : visits) verdicts_[visit.expr] = Verdict::kEmpty;
