@@ -9,6 +9,11 @@
 namespace forge::serve {
 namespace {
 
+/// A constraint whose automaton or masks take too much: the request is to blame, and trying again is of no use.
+bool is_too_complex(std::string_view line) {
+  return line.starts_with("error[memory]: the constraint ");
+}
+
 /// OpenAI's error type for a status.
 std::string_view type_of(unsigned status) {
   switch (status) {
@@ -67,6 +72,7 @@ ApiError error_of(const engine::Refusal& refusal, int retry_after_s, std::string
 }
 
 ApiError error_of(const Error& error) {
+  if (is_too_complex(error.line())) return bad_request("constraint_too_complex", error.line());
   switch (error.code()) {
     case ErrorCode::kUsage:
     case ErrorCode::kPrompt:
@@ -97,6 +103,7 @@ ApiError error_of(engine::FinishReason reason, std::string_view line) {
             .message = std::string(line),
             .category = ErrorCategory::kDevice,
             .retry_after_s = 1};
+  if (is_too_complex(line)) return bad_request("constraint_too_complex", std::string(line));
   if (line.starts_with("error[prompt]")) return bad_request("no_token_possible", std::string(line));
   if (line.starts_with("error[run]"))
     return {.status = 429,

@@ -3,33 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+
+#include "text/constraint/bounded_json.h"
 
 namespace forge::serve {
 namespace {
 
-constexpr int kDepthMax = 100;
+constexpr std::size_t kDepthMax = 100;
 
-/// Parser callback that limits depth and members, so that a small body cannot become expensive to build or to read.
-class Watch {
- public:
-  explicit Watch(std::string_view what) : what_(what) {}
-  bool operator()(int depth, Json::parse_event_t event, const Json&) {
-    if (depth > kDepthMax) refuse(fmt::format("is nested deeper than {} levels", kDepthMax));
-    if (event == Json::parse_event_t::object_start) members_[static_cast<std::size_t>(depth) + 1] = 0;
-    if (event == Json::parse_event_t::key && ++members_[static_cast<std::size_t>(depth)] > kMembersMax)
-      refuse(fmt::format("has an object with more than {} members", kMembersMax));
-    return true;
-  }
-
- private:
-  [[noreturn]] void refuse(std::string_view why) const {
-    throw Refused{bad_request("invalid_json", fmt::format("{} {}", what_, why))};
-  }
-  std::string what_;
-  std::array<std::size_t, kDepthMax + 2> members_{};  ///< members so far of the open object at each depth
-};
+/// Limits depth and members, so that a small body cannot become expensive to build or to read.
+text::JsonWatch<Json> watch(std::string_view what) {
+  return {{.depth = kDepthMax, .members = kMembersMax}, [what = std::string(what)](const std::string& why) {
+            throw Refused{bad_request("invalid_json", fmt::format("{} {}", what, why))};
+          }};
+}
 
 }  // namespace
 
@@ -41,7 +29,7 @@ Json parse_object(std::string_view text) {
   if (text.find('\0') != std::string_view::npos)  // nlohmann's parser takes it as the end of the input
     throw Refused{bad_request("invalid_json", "the body is not JSON: it has a NUL byte")};
   try {
-    auto json = Json::parse(text.begin(), text.end(), Watch("the body"));
+    auto json = Json::parse(text.begin(), text.end(), watch("the body"));
     if (!json.is_object()) throw Refused{bad_request("invalid_json", "the body is not a JSON object")};
     return json;
   } catch (const Json::parse_error& error) {
@@ -52,7 +40,7 @@ Json parse_object(std::string_view text) {
 }
 
 Json parse_inner(const std::string& text, std::string_view what) {
-  return Json::parse(text, Watch(what), false);
+  return Json::parse(text, watch(what), false);
 }
 
 const Json* Fields::take(std::string_view name) {

@@ -16,25 +16,28 @@ std::shared_ptr<const ConstraintVocabulary> Constraints::vocabulary() {
         ConstraintVocabulary{.tokenizer = tokenizer_,
                              .trie = std::make_shared<const text::constraint::TokenTrie>(*tokenizer_, shown_),
                              .vocab = vocab_,
-                             .ends = std::vector<std::uint32_t>((vocab_ + 31) / 32),
+                             .ends = std::vector<std::uint32_t>(text::constraint::mask_words(vocab_)),
                              .shows_control = !shown_.empty()});
     for (const auto token : made->trie->end_tokens())
-      if (const auto id = static_cast<std::size_t>(token); id < vocab_) made->ends[id / 32] |= 1U << id % 32;
+      if (const auto id = static_cast<std::size_t>(token); id < vocab_) text::constraint::allow(made->ends, id);
     vocabulary_ = std::move(made);
   });
   return vocabulary_;
 }
 
-/// The lock is not held while a source is compiled. Others that want the same source wait for the first; one that is
-/// refused is not kept.
+std::list<Constraints::Entry>::iterator Constraints::find(const ConstraintSource& source) {
+  return std::ranges::find(entries_, source, &Entry::source);
+}
+
+/// The lock is not held while a source is compiled. Others that want the same source wait for the first.
 std::shared_ptr<CompiledConstraint> Constraints::compile(const ConstraintSource& source) {
   const auto trie = vocabulary()->trie;
   std::promise<std::shared_ptr<CompiledConstraint>> promise;
   {
     std::unique_lock lock(mutex_);
-    const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
-      return entry.source.syntax == source.syntax && entry.source.text == source.text;
-    });
+    const auto now = std::chrono::steady_clock::now();
+    std::erase_if(entries_, [&](const Entry& entry) { return entry.refused_until && *entry.refused_until <= now; });
+    const auto found = find(source);
     if (found != entries_.end()) {
       entries_.splice(entries_.begin(), entries_, found);
       const auto compiled = found->compiled;
@@ -44,23 +47,19 @@ std::shared_ptr<CompiledConstraint> Constraints::compile(const ConstraintSource&
     ++compilations_;
     entries_.push_front({.source = source, .compiled = promise.get_future().share()});
   }
+  std::shared_ptr<CompiledConstraint> compiled;
   try {
-    auto compiled = text::constraint::compile(source, trie);
-    promise.set_value(compiled);
-    forget_unused();
-    return compiled;
+    compiled = text::constraint::compile(source, trie);
   } catch (...) {
-    forget(source);  // before others see the error: what is kept has no error
+    const std::lock_guard lock(mutex_);
+    if (const auto entry = find(source); entry != entries_.end())  // before others see the error
+      entry->refused_until = std::chrono::steady_clock::now() + refused_for_;
     promise.set_exception(std::current_exception());
     throw;
   }
-}
-
-void Constraints::forget(const ConstraintSource& source) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(entries_, [&](const Entry& entry) {
-    return entry.source.syntax == source.syntax && entry.source.text == source.text;
-  });
+  promise.set_value(compiled);
+  forget_unused();
+  return compiled;
 }
 
 /// Compiled constraints grow while they are used (automaton, masks), so all are measured whenever one is added.
@@ -69,7 +68,8 @@ void Constraints::forget_unused() {
   std::size_t bytes = 0;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     const bool is_ready = entry->compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    if (is_ready) bytes += entry->compiled.get()->memory_bytes() + entry->source.text.size();
+    if (is_ready) bytes += entry->source.text.size();
+    if (is_ready && !entry->refused_until) bytes += entry->compiled.get()->memory_bytes();
     entry = is_ready && bytes > bytes_max_ && entry != entries_.begin() ? entries_.erase(entry) : std::next(entry);
   }
 }
@@ -83,7 +83,8 @@ std::unique_ptr<runtime::TokenConstraint> Constraints::start(const std::shared_p
 
 std::size_t Constraints::kept() const {
   const std::lock_guard lock(mutex_);
-  return entries_.size();
+  return static_cast<std::size_t>(
+      std::ranges::count_if(entries_, [](const Entry& entry) { return !entry.refused_until; }));
 }
 
 std::size_t Constraints::compilations() const {

@@ -2,11 +2,13 @@
 // Constraints of one model: compiled once for each source, shared by all sequences, and made into what the engine
 // takes.
 
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,13 +44,19 @@ struct ConstraintVocabulary {
 class Constraints {
  public:
   static constexpr std::size_t kBytesMax = std::size_t{256} << 20;
+  static constexpr std::chrono::milliseconds kRefusedFor{10'000};
 
   /// `tokenizer` must outlive this. `bytes_max`: of the compiled constraints that are kept, the longest unused of which
   /// are forgotten first; those in use live as long as their sequences. `shown`: control tokens that stand for their
-  /// spelling, as in the text of calls.
+  /// spelling, as in the text of calls. `refused_for`: how long a refusal is kept, because clients try again at once
+  /// what took seconds to find out.
   Constraints(const text::Tokenizer& tokenizer, std::size_t vocab, std::size_t bytes_max = kBytesMax,
-              std::vector<std::int32_t> shown = {})
-      : tokenizer_(&tokenizer), vocab_(vocab), bytes_max_(bytes_max), shown_(std::move(shown)) {}
+              std::vector<std::int32_t> shown = {}, std::chrono::milliseconds refused_for = kRefusedFor)
+      : tokenizer_(&tokenizer),
+        vocab_(vocab),
+        bytes_max_(bytes_max),
+        shown_(std::move(shown)),
+        refused_for_(refused_for) {}
 
   /// The constraint of a source; compiled if it is not kept, on the caller's thread, without blocking callers with
   /// other sources. Errors: those of text::constraint::compile.
@@ -56,7 +64,7 @@ class Constraints {
   /// The state of a new sequence. `gate`: when the constraint begins; null: with the first token.
   [[nodiscard]] std::unique_ptr<runtime::TokenConstraint> start(const std::shared_ptr<CompiledConstraint>& compiled,
                                                                 const ConstraintGate* gate = nullptr);
-  /// Sources that are kept, and how often one was compiled; for tests.
+  /// Compiled sources that are kept, and how often one was compiled; for tests.
   [[nodiscard]] std::size_t kept() const;
   [[nodiscard]] std::size_t compilations() const;
 
@@ -64,15 +72,18 @@ class Constraints {
   struct Entry {
     ConstraintSource source;
     std::shared_future<std::shared_ptr<CompiledConstraint>> compiled;
+    std::optional<std::chrono::steady_clock::time_point> refused_until = std::nullopt;  ///< if it has an error
   };
 
   std::shared_ptr<const ConstraintVocabulary> vocabulary();
-  void forget(const ConstraintSource& source);
+  /// The entry of a source. Precondition: the lock is held.
+  std::list<Entry>::iterator find(const ConstraintSource& source);
   void forget_unused();
 
   const text::Tokenizer* tokenizer_;
   std::size_t vocab_, bytes_max_;
   std::vector<std::int32_t> shown_;
+  std::chrono::milliseconds refused_for_;
   std::once_flag once_;
   std::shared_ptr<const ConstraintVocabulary> vocabulary_;
   mutable std::mutex mutex_;  ///< protects what follows

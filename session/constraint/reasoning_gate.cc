@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/answer/white_space.h"
+
 namespace forge::session {
 
 /// Harmony's content is the final channel's. Elsewhere reasoning is between two markers: the prompt may open it, or
@@ -11,8 +13,7 @@ std::optional<ConstraintGate> reasoning_gate(const text::AnswerFormat& format, s
     return ConstraintGate{.markers = {"<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"},
                           .opener = {}};
   if (format.think_close.empty()) return std::nullopt;
-  while (!prompt.empty() && std::string_view(" \t\r\n").find(prompt.back()) != std::string_view::npos)
-    prompt.remove_suffix(1);
+  prompt = prompt.substr(0, prompt.find_last_not_of(text::kWhiteSpace) + 1);
   if (prompt.ends_with(format.think_close)) return std::nullopt;
   ConstraintGate gate{.markers = {format.think_close}, .opener = format.think_open};
   if (format.think_open.empty()) return gate;

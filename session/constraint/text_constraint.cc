@@ -2,31 +2,18 @@
 
 #include <algorithm>
 
+#include "text/tokenizer/unicode.h"
+
 namespace forge::session {
 namespace {
 
 constexpr std::size_t kForcedBytesMax = 1024;
 
-/// Without the bytes of an incomplete UTF-8 character at the end.
-void drop_partial_character(std::string& text) {
-  std::size_t begin = text.size(), back = 0;
-  while (begin > 0 && back < 4) {
-    --begin;
-    ++back;
-    const auto byte = static_cast<unsigned char>(text[begin]);
-    if (byte < 0x80) return;
-    if (byte < 0xC0) continue;
-    const std::size_t size = byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-    if (size > back) text.resize(begin);
-    return;
-  }
-}
-
 }  // namespace
 
 std::span<const std::uint32_t> TextConstraint::mask() {
   const auto mask = constraint_.mask();
-  const auto words = (vocabulary_->vocab + 31) / 32;
+  const auto words = text::constraint::mask_words(vocabulary_->vocab);
   if (mask.size() == words) return mask;
   mask_.assign(words, 0);
   std::ranges::copy(mask.first(std::min(words, mask.size())), mask_.begin());
@@ -56,12 +43,12 @@ bool TextConstraint::ended() {
 
 std::vector<std::int32_t> TextConstraint::forced(std::size_t tokens_max) {
   auto text = constraint_.forced(kForcedBytesMax);
-  drop_partial_character(text);
+  text.resize(text::complete_utf8_prefix(text));
   if (end_ || text.empty()) return {};
   auto ids = vocabulary_->trie->spelled_by(*vocabulary_->tokenizer, text, vocabulary_->shows_control);
   std::size_t accepted = 0;
   while (accepted < ids.size() && constraint_.accept(ids[accepted])) ++accepted;
-  const bool whole = accepted == ids.size() && constraint_.can_end();
+  const bool whole = accepted == ids.size() && ended();
   constraint_.roll_back(accepted);
   ids.resize(whole || accepted == 0 ? accepted : accepted - 1);
   if (ids.size() > tokens_max) ids.resize(tokens_max);

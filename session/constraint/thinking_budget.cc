@@ -5,6 +5,7 @@
 
 #include "session/constraint/reasoning_gate.h"
 #include "support/error.h"
+#include "text/answer/white_space.h"
 
 namespace forge::session {
 
@@ -27,7 +28,7 @@ ThinkingBudget::ThinkingBudget(std::unique_ptr<runtime::TokenConstraint> inner, 
       marks_(std::move(marks)),
       tokens_max_(tokens_max),
       closing_(tokenizer.encode(marks_.closing, {.parse_special = true})),
-      mask_((vocab + 31) / 32) {
+      mask_(text::constraint::mask_words(vocab)) {
   if (closing_.empty() || std::ranges::any_of(closing_, [&](auto id) { return static_cast<std::size_t>(id) >= vocab; }))
     state_.part = Part::kAfter;  // the model cannot write it
   else if (marks_.opener.empty())
@@ -44,8 +45,7 @@ void ThinkingBudget::begin_closing() {
 std::span<const std::uint32_t> ThinkingBudget::mask() {
   if (state_.part != Part::kClosing) return inner_ ? inner_->mask() : std::span<const std::uint32_t>();
   std::ranges::fill(mask_, 0);
-  const auto next = static_cast<std::size_t>(closing_[state_.tokens]);
-  mask_[next / 32] |= 1U << next % 32;
+  text::constraint::allow(mask_, static_cast<std::size_t>(closing_[state_.tokens]));
   return mask_;
 }
 
@@ -58,7 +58,6 @@ bool ThinkingBudget::accept(std::int32_t token) {
 }
 
 void ThinkingBudget::read(std::int32_t token) {
-  constexpr std::string_view kSpace = " \t\r\n";
   if (state_.part == Part::kAfter) return;
   if (state_.part == Part::kClosing) {
     if (++state_.tokens == closing_.size()) state_.part = Part::kAfter;
@@ -69,7 +68,7 @@ void ThinkingBudget::read(std::int32_t token) {
   state_.text = text_.size();
   if (state_.part == Part::kBefore) {
     const std::string_view begun =
-        std::string_view(text_).substr(std::min(text_.find_first_not_of(kSpace), text_.size()));
+        std::string_view(text_).substr(std::min(text_.find_first_not_of(text::kWhiteSpace), text_.size()));
     if (begun.starts_with(marks_.opener))
       state_.part = Part::kThinking;
     else if (!marks_.opener.starts_with(begun))

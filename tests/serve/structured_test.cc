@@ -106,6 +106,20 @@ TEST_CASE("constraints of the wrong kind, and two at once, are refused by name")
   CHECK(structured(R"("response_format":{"type":"text"},"guided_regex":"a")") == "regex a of guided_regex");
 }
 
+TEST_CASE("a constraint that is too complex is a bad request, before and while its text comes") {
+  text::constraint::RegularPool pool(text::constraint::RegularPool::kBytesMax, 100);
+  try {
+    pool.spend(101);
+    FAIL("no error");
+  } catch (const Error& error) {
+    const auto late = error_of(engine::FinishReason::kError, error.line());
+    for (const auto& told : {error_of(error), late})
+      CHECK((told.status == 400 && told.code == "constraint_too_complex" && !told.recoverable()));
+  }
+  CHECK(error_of(Error(ErrorCode::kMemory, "the weights do not fit")).status == 500);
+  CHECK(error_of(engine::FinishReason::kError, "error[memory]: creating a stream").status == 500);
+}
+
 TEST_CASE("a request's constraint: compiled once, refused in one line, and behind the reasoning of a chat") {
   const ByteVocabulary vocabulary;
   const auto of = ByteVocabulary::of;

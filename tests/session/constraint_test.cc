@@ -60,9 +60,14 @@ TEST_CASE("a source is compiled once while it is kept, and the longest unused is
   CHECK(constraints.compilations() == 3);
   (void)constraints.compile(regex("b+"));
   CHECK((constraints.compilations() == 4 && constraints.kept() == 2));
-  for (int i = 0; i < 2; ++i)  // what is refused is not kept
+  for (int i = 0; i < 3; ++i)  // a refusal is kept for a while
     CHECK(tests::code_of([&] { (void)constraints.compile(regex("(")); }) == ErrorCode::kUsage);
-  CHECK((constraints.compilations() == 6 && constraints.kept() == 2));
+  CHECK((constraints.compilations() == 5 && constraints.kept() == 2));
+  (void)constraints.compile(regex("d+"));
+  CHECK((constraints.compilations() == 6 && constraints.kept() <= 2));
+  Constraints forgets(*vocabulary.tokenizer, kColumns, Constraints::kBytesMax, {}, std::chrono::milliseconds(0));
+  for (int i = 0; i < 3; ++i) CHECK(tests::code_of([&] { (void)forgets.compile(regex("(")); }) == ErrorCode::kUsage);
+  CHECK(forgets.compilations() == 3);
   const auto started = constraints.start(first);  // also what is no longer kept
   CHECK(allows(*started, SmallVocabulary::byte('a')));
   Constraints small(*vocabulary.tokenizer, kColumns, 1);
@@ -122,6 +127,11 @@ TEST_CASE("where the text may end it may go on, and nothing is forced or ended")
   CHECK((allows(*constraint, SmallVocabulary::kEnd) && allows(*constraint, SmallVocabulary::byte('b'))));
   type(*constraint, "bc");
   CHECK(constraint->ended());
+  // The forced text ends where the text may end: what follows may belong to its last token.
+  const auto open = constraints.start(constraints.compile(regex("name(s)?")));
+  CHECK(open->forced(9).empty());
+  const auto closed = constraints.start(constraints.compile(regex("name")));
+  CHECK(closed->forced(9) == Ids{vocabulary.token("name")});
 }
 
 TEST_CASE("a gate opens behind its marker, keeps the end shut before it, and is taken back") {

@@ -1,5 +1,7 @@
 // JSON schemas and GBNF grammars through token masks: what they allow, what is refused and how, dead ends and sizes.
 
+#include <fmt/core.h>
+
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -103,7 +105,7 @@ TEST_CASE("values without structure", "[schema]") {
 TEST_CASE("objects", "[schema]") {
   check_cases({
       {R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a"]})",
-       {R"({"a": 1})", R"({"b":"x","a":1})", R"({"a": 1, "c": [null]})", "{\n  \"a\": 1\n}"},
+       {R"({"a": 1})", R"({"a":1,"b":"x"})", R"({"a": 1, "c": [null]})", "{\n  \"a\": 1\n}"},
        {"{}", R"({"a": "1"})", R"({"a": 1, "b": 2})", R"({"a": 1, "a": 2})", R"({"a": 1,})", "[]"}},
       {R"({"type": "object", "properties": {"ab": {}}, "additionalProperties": false})",
        {"{}", R"({"ab": 0})"},
@@ -127,6 +129,58 @@ TEST_CASE("objects", "[schema]") {
        {R"({"a": 1})", R"({"b": 1})", R"({"a": 1, "b": 2})"},
        {R"({"a": 2, "b": 2})", R"({"a": 1, "c": 2})"}},
   });
+}
+
+TEST_CASE("members come in the schema's order, other names behind them", "[schema]") {
+  check_cases({
+      {R"({"properties": {"b": {}, "a": {}, "c": {}}, "required": ["a", "z"]})",
+       {R"({"b": 1, "a": 2, "c": 3, "z": 4, "other": 5})", R"({"a": 2, "z": 4})"},
+       {R"({"a": 1, "b": 2, "z": 3})", R"({"b": 1, "c": 2, "a": 3, "z": 4})", R"({"other": 1, "a": 2, "z": 3})",
+        R"({"z": 1, "a": 2})", R"({"b": 1, "a": 2, "a": 3, "z": 4})"}},
+      {R"({"properties": {"z": {"properties": {"y": {}, "x": {}}}}, "allOf": [{"properties": {"k": {}, "a": {}}}]})",
+       {R"({"z": {"y": 1, "x": 2}, "k": 1, "a": 2})"},
+       {R"({"z": {"x": 1, "y": 2}})", R"({"a": 1, "k": 2})", R"({"k": 1, "z": 2})"}},
+      {R"({"oneOf": [{"properties": {"a": {}, "v": {"const": 1}}, "required": ["v"]}, {"properties": {"a": {}, "b": {}, "v": {"const": 2}}, "required": ["v"]}]})",
+       {R"({"a": 1, "v": 1})", R"({"a": 1, "v": 2, "b": 3})"},
+       {R"({"a": 1, "b": 3, "v": 2})"}},
+      {R"({"allOf": [{"oneOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}, "required": ["b"]}]}, {"properties": {"c": {}}}]})",
+       {R"({"b": 1, "c": 2})", R"({"a": 1, "c": 2})"},
+       {R"({"c": 1, "b": 2})"}},
+      // Names that no schema declares as its own have no place.
+      {R"({"enum": [{"b": 1, "a": 2}]})", {R"({"a": 2, "b": 1})", R"({"b": 1, "a": 2})"}, {R"({"a": 2})"}},
+      {R"({"properties": {"a": {}}, "dependentRequired": {"x": ["y"]}})",
+       {R"({"y": 1, "a": 2, "x": 3})", R"({"x": 1, "other": 2, "y": 3})"},
+       {R"({"x": 1, "a": 2})", R"({"other": 2, "a": 3})"}},
+      // Members may be left out only as long as there are enough.
+      {R"({"properties": {"a": {}, "b": {}, "c": {}}, "additionalProperties": false, "minProperties": 2})",
+       {R"({"a": 1, "c": 2})", R"({"b": 1, "c": 2})"},
+       {R"({"c": 1, "a": 2})", R"({"a": 1})"}},
+      {R"({"properties": {"a": {}}, "patternProperties": {"^[xy]$": {}}, "additionalProperties": false, "minProperties": 3})",
+       {R"({"a": 1, "y": 2, "x": 3})"},
+       {R"({"x": 1, "y": 2})", R"({"a": 1, "x": 2, "x": 3})"}},
+  });
+  // No beginning leads into a dead end.
+  const auto least = schema_of(
+      R"({"properties": {"a": {}, "b": {}, "c": {}}, "additionalProperties": false, "minProperties": 2, "type": "object"})");
+  Constraint constraint(least);
+  for (const char c : std::string("{\"")) CHECK(constraint.accept(static_cast<std::uint8_t>(c) + 1));
+  CHECK_FALSE(constraint.accept('c' + 1));
+  const auto few = schema_of(
+      R"({"properties": {"a": {}}, "patternProperties": {"^x$": {}}, "additionalProperties": false, "minProperties": 2, "type": "object"})");
+  Constraint second(few);
+  for (const char c : std::string("{\"")) CHECK(second.accept(static_cast<std::uint8_t>(c) + 1));
+  CHECK_FALSE(second.accept('x' + 1));
+  // Optional members have as many states as there are members.
+  std::string many = R"({"additionalProperties": false, "type": "object", "properties": {)";
+  for (int i = 10; i < 60; ++i) many += fmt::format("{}\"p{}\": {{\"const\": 1}}", i > 10 ? ", " : "", i);
+  const auto optional = schema_of(many + "}}");
+  for (int i = 0; i < 1000; ++i) {
+    std::string text;
+    for (int j = 10; j < 60; ++j)
+      if ((i * 7919 >> j % 13 & 1) != 0) text += fmt::format("{}\"p{}\":1", text.empty() ? "" : ",", j);
+    CHECK(takes(optional, "{" + text + "}"));
+  }
+  CHECK(optional->memory_bytes() < 4 << 20);
 }
 
 TEST_CASE("arrays", "[schema]") {
@@ -220,10 +274,21 @@ TEST_CASE("hostile schemas are bounded", "[schema]") {
   std::string deep = "{}", wide = R"({"type": "object", "properties": {)",
               chain = R"({"$ref": "#/$defs/d0", "$defs": {)";
   for (int i = 0; i < 5000; ++i) deep.insert(0, R"({"items": )").append("}");
-  CHECK_THAT(schema_refusal(deep), Catch::Contains("schemas inside schemas"));
-  for (int i = 0; i < 5000; ++i)
+  CHECK_THAT(schema_refusal(deep), Catch::Contains("nested deeper than 200 levels"));
+  const auto brackets = std::string(400'000, '[') + std::string(400'000, ']');
+  for (const auto* keyword : {"const", "enum", "default", "examples", "x"})
+    CHECK_THAT(schema_refusal("{\"" + std::string(keyword) + "\": " + brackets + "}"),
+               Catch::Contains("nested deeper than 200 levels"));
+  CHECK_THAT(schema_refusal(std::string("{\"type\": \"string\"}\0{", 19)), Catch::Contains("not valid JSON"));
+  CHECK_THAT(error_of([&] { (void)compile({ConstraintSyntax::kCalls, brackets}, json_trie()); }, ErrorCode::kUsage),
+             Catch::Contains("nested deeper than"));
+  std::string list = "1";
+  for (int i = 0; i < 100'000; ++i) list += ",1";
+  CHECK_THAT(schema_refusal("{\"const\": " + std::string(150, '[') + list + std::string(150, ']') + "}"),
+             Catch::Contains("#/const: the schema is too complex"));
+  for (int i = 0; i < 4000; ++i)
     chain += "\"d" + std::to_string(i) + R"(": {"$ref": "#/$defs/d)" + std::to_string(i + 1) + "\"}, ";
-  CHECK_THAT(schema_refusal(chain + R"("d5000": {}}})"), Catch::Contains("too many schemas refer to each other"));
+  CHECK_THAT(schema_refusal(chain + R"("d4000": {}}})"), Catch::Contains("too many schemas refer to each other"));
   std::string product = R"({"allOf": [)";
   for (int i = 0; i < 40; ++i) {
     const auto a = "\"a" + std::to_string(i) + "\"", b = "\"b" + std::to_string(i) + "\"";
@@ -231,7 +296,7 @@ TEST_CASE("hostile schemas are bounded", "[schema]") {
   }
   CHECK_THAT(schema_refusal(product + "]}"), Catch::Contains("#/allOf: more than 300 alternatives"));
   for (int i = 0; i < 1000; ++i) wide += "\"p" + std::to_string(i * 7919 % 1009) + "\": {}, ";
-  CHECK(takes(schema_of(wide + R"("q": {}}})"), R"({"p7": 1, "p1008": 2, "q": 3})"));
+  CHECK(takes(schema_of(wide + R"("q": {}}})"), R"({"p856": 1, "p703": 2, "q": 3})"));
   const auto counted = schema_of(
       R"({"type": "array", "minItems": 20000, "items": {"type": "array", "minItems": 20000, "items": {"maxLength": 20000, "type": "string"}}})");
   CHECK(counted->memory_bytes() < 1 << 20);

@@ -1,5 +1,7 @@
 #include "text/constraint/call_language.h"
 
+#include <fmt/core.h>
+
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "support/error.h"
+#include "text/constraint/bounded_json.h"
 #include "text/constraint/code_ranges.h"
 #include "text/constraint/schema/schema.h"
 
@@ -69,7 +72,9 @@ class CallLanguage {
 }  // namespace
 
 Expr call_language(RegularPool& pool, std::string_view pieces, const std::function<Expr(std::string_view)>& schema) {
-  const json list = json::parse(pieces, nullptr, false);
+  const auto list = parse_bounded<json>(pieces, {.depth = kPieceDepthMax * 4}, [](const std::string& why) {
+    throw Error(ErrorCode::kUsage, fmt::format("the text of a call's pieces {}", why));
+  });
   return CallLanguage(pool, schema).sequence(list, 0);
 }
 

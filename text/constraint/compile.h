@@ -5,12 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "text/constraint/mask_maker.h"
 #include "text/constraint/regular_dfa.h"
 #include "text/constraint/token_trie.h"
 
@@ -26,6 +24,7 @@ enum class ConstraintSyntax : std::uint8_t {
 struct ConstraintSource {
   ConstraintSyntax syntax = ConstraintSyntax::kRegex;
   std::string text;
+  friend bool operator==(const ConstraintSource&, const ConstraintSource&) = default;
 };
 
 /// A language that a front end made in a pool.
@@ -38,7 +37,7 @@ struct Language {
 /// and the masks are kept in it. Thread-safe: Constraint locks it.
 class CompiledConstraint {
  public:
-  using Mask = std::vector<std::uint32_t>;
+  using Mask = MaskMaker::Mask;
 
   CompiledConstraint(ConstraintSource source, std::shared_ptr<const TokenTrie> trie);
 
@@ -48,26 +47,22 @@ class CompiledConstraint {
 
  private:
   friend class Constraint;
-  static constexpr std::size_t kCachedBytesMax = std::size_t{32} << 20;  // of all masks kept
-  static constexpr std::size_t kPoolBytesMax = std::size_t{32} << 20;    // then the pool is made again
+  static constexpr std::size_t kPoolBytesMax = std::size_t{32} << 20;  // then the pool is made again
 
   void build();
-  void add_mask(Expr state, std::span<std::uint32_t> mask);
-  void add_bands(Expr state, std::span<std::uint32_t> mask);
-  void add_captured(Expr state, std::span<std::uint32_t> mask);
-  [[nodiscard]] Expr after(Expr state, std::string_view bytes);
-  const Mask& band_mask(std::size_t band, Expr state);
-  void walk(std::span<const TrieNode> nodes, Expr state, Mask& mask);
+  [[nodiscard]] bool must_build() const {
+    return !built_ || pool_->is_spent() || pool_->memory_bytes() > kPoolBytesMax;
+  }
 
   ConstraintSource source_;
   std::shared_ptr<const TokenTrie> trie_;
   std::mutex mutex_;
   std::uint64_t generation_ = 0;  // counts build(): expressions of an earlier one are no longer valid
+  bool built_ = false;            // the last build() came to its end
   std::unique_ptr<RegularPool> pool_;
   std::unique_ptr<RegularDfa> dfa_;
   Language language_;
-  std::vector<Expr> path_;                         // of the walk: the state before each depth
-  std::unordered_map<std::uint64_t, Mask> masks_;  // by band and the state within the band's horizon
+  std::unique_ptr<MaskMaker> masks_;
 };
 
 /// Errors: kUsage, one line that names the keyword and its path (schema) or the place (regex, GBNF), also if no text is

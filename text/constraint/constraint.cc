@@ -1,6 +1,7 @@
 #include "text/constraint/constraint.h"
 
 #include <algorithm>
+#include <new>
 
 #include "support/error.h"
 
@@ -11,42 +12,55 @@ Constraint::Constraint(std::shared_ptr<CompiledConstraint> compiled)
   locked([] {});
 }
 
-/// Runs `work` with the compiled constraint locked and states_ valid in it. A pool that is full is made again once.
+/// Runs `work` with the compiled constraint locked and states_ valid in it. A pool that is full is made again once; one
+/// that is spent was too complex for some sequence, and is made again for the others.
 void Constraint::locked(const std::function<void()>& work) {
   auto& shared = *compiled_;
   const std::scoped_lock lock(shared.mutex_);
-  if (shared.pool_->memory_bytes() > CompiledConstraint::kPoolBytesMax) shared.build();
   try {
-    catch_up();
-    work();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kMemory) throw;
-    shared.build();
-    catch_up();
-    work();
+    if (shared.must_build()) shared.build();
+    try {
+      catch_up();
+      work();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kMemory || shared.pool_->is_spent()) throw;
+      shared.build();
+      catch_up();
+      work();
+    }
+  } catch (const std::bad_alloc&) {
+    shared.built_ = false;
+    throw Error(ErrorCode::kMemory, "there is no memory for the constraint");
   }
 }
 
-/// Expressions are numbers in a pool: in a new pool, the states come from the tokens.
+/// Expressions are numbers in a pool: in a new pool, the states come from the tokens. What is counted as work then
+/// begins, for each token as when it came.
 void Constraint::catch_up() {
-  if (generation_ == compiled_->generation_) return;
-  generation_ = compiled_->generation_;
-  states_ = {compiled_->language_.start};
-  for (const auto token : tokens_) states_.push_back(after(states_.back(), token));
-  can_end_.clear();
-  for (const auto state : states_) can_end_.push_back(compiled_->pool_->nullable(state));
+  auto& pool = *compiled_->pool_;
+  if (generation_ != compiled_->generation_) {
+    states_ = {compiled_->language_.start};
+    for (const auto token : tokens_) {
+      pool.begin_work();
+      states_.push_back(after(states_.back(), token));
+    }
+    can_end_.clear();
+    for (const auto state : states_) can_end_.push_back(pool.nullable(state));
+    generation_ = compiled_->generation_;
+  }
+  pool.begin_work();
 }
 
 /// The state after a token, kEmpty if it is not allowed or ends the text.
 Expr Constraint::after(Expr state, std::int32_t token) {
   return compiled_->trie().is_end(token) ? RegularPool::kEmpty
-                                         : compiled_->after(state, compiled_->trie().bytes(token));
+                                         : compiled_->masks_->after(state, compiled_->trie().bytes(token));
 }
 
 std::span<const std::uint32_t> Constraint::mask() {
   locked([&] {
     std::ranges::fill(mask_, 0);
-    compiled_->add_mask(states_.back(), mask_);
+    compiled_->masks_->add(states_.back(), mask_);
   });
   return mask_;
 }

@@ -95,19 +95,33 @@ class RulesBuilder {
     return first(node.parts[0]);
   }
 
-  /// Least fixed points of what depends on other rules.
+  /// Least fixed points of what depends on other rules. A rule is looked at again when one that it names has changed.
   void solve_facts() {
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (std::uint32_t i = 0; i < rules_.size(); ++i) {
-        auto& facts = facts_[i];
-        const auto& root = rules_[i].root;
-        const auto set = first(root);
-        const bool is_nullable = facts.nullable || nullable(root), is_productive = facts.productive || productive(root);
-        changed |= is_nullable != facts.nullable || is_productive != facts.productive || !(set == facts.first);
-        facts.nullable = is_nullable;
-        facts.productive = is_productive;
-        facts.first = set;
+    std::vector<std::vector<std::uint32_t>> named_by(rules_.size());
+    std::vector<std::uint32_t> open(rules_.size());
+    std::vector<bool> is_open(rules_.size(), true);
+    for (std::uint32_t i = 0; i < rules_.size(); ++i) {
+      std::vector<std::uint32_t> named;
+      collect(rules_[i].root, named);
+      for (const auto rule : named) named_by[rule].push_back(i);
+      open[i] = i;
+    }
+    while (!open.empty()) {
+      const auto i = open.back();
+      open.pop_back();
+      is_open[i] = false;
+      pool_.spend();
+      auto& facts = facts_[i];
+      const auto& root = rules_[i].root;
+      const auto set = first(root);
+      const bool is_nullable = facts.nullable || nullable(root), is_productive = facts.productive || productive(root);
+      if (is_nullable == facts.nullable && is_productive == facts.productive && set == facts.first) continue;
+      facts.nullable = is_nullable;
+      facts.productive = is_productive;
+      facts.first = set;
+      for (const auto rule : named_by[i]) {
+        if (!is_open[rule]) open.push_back(rule);
+        is_open[rule] = true;
       }
     }
   }

@@ -14,6 +14,10 @@ constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash ^ hash >> 29;
 }
 
+constexpr Expr kNone = UINT32_MAX;
+constexpr std::size_t kKnownFirst = std::size_t{1} << 12;  ///< places for nodes, a power of two
+constexpr std::size_t kDerivativesFirst = std::size_t{1} << 12;
+
 /// a * b and a + b of bounds of repeats; nothing if the result does not fit.
 constexpr std::uint64_t kBoundMax = 1U << 31;
 std::uint64_t product(std::uint32_t a, std::uint32_t b) {
@@ -29,20 +33,19 @@ bool fits(std::uint64_t bound) {
 
 }  // namespace
 
-std::size_t RegularPool::NodeHash::operator()(Expr expr) const {
-  const auto& node = pool->nodes_[expr];
+std::size_t RegularPool::hash_of(const Node& node) const {
   auto hash = mix(0, static_cast<std::uint64_t>(node.op));
   if (node.op == Op::kOr || node.op == Op::kAnd) {
-    for (const auto arg : pool->args(node)) hash = mix(hash, arg);
-    return hash;
+    for (const auto arg : args(node)) hash = mix(hash, arg);
+  } else {
+    hash = mix(mix(mix(hash, node.a), node.b), node.c);
   }
-  return mix(mix(mix(hash, node.a), node.b), node.c);
+  return hash ^ hash >> 32;
 }
 
-bool RegularPool::NodeEqual::operator()(Expr x, Expr y) const {
-  const auto &l = pool->nodes_[x], &r = pool->nodes_[y];
+bool RegularPool::same(const Node& l, const Node& r) const {
   if (l.op != r.op) return false;
-  if (l.op == Op::kOr || l.op == Op::kAnd) return std::ranges::equal(pool->args(l), pool->args(r));
+  if (l.op == Op::kOr || l.op == Op::kAnd) return std::ranges::equal(args(l), args(r));
   return l.a == r.a && l.b == r.b && l.c == r.c;
 }
 
@@ -52,7 +55,8 @@ std::size_t RegularPool::SetHash::operator()(const ByteSet& set) const {
   return hash;
 }
 
-RegularPool::RegularPool(std::size_t bytes_max) : known_(64, NodeHash{this}, NodeEqual{this}), bytes_max_(bytes_max) {
+RegularPool::RegularPool(std::size_t bytes_max, std::uint64_t work_max)
+    : known_(kKnownFirst, kNone), derivatives_(kDerivativesFirst), bytes_max_(bytes_max), work_max_(work_max) {
   set_number({});
   intern({.op = Op::kEmpty});
   intern({.op = Op::kEpsilon, .nullable = true});
@@ -63,16 +67,22 @@ RegularPool::RegularPool(std::size_t bytes_max) : known_(64, NodeHash{this}, Nod
 }
 
 std::size_t RegularPool::memory_bytes() const {
-  constexpr std::size_t kHashEntry = 32;  // a node of unordered_set and its bucket
+  constexpr std::size_t kHashEntry = 32;  // a node of unordered_map and its bucket
   return nodes_.size() * (sizeof(Node) + kHashEntry) + args_.size() * sizeof(Expr) +
          sets_.size() * 3 * sizeof(ByteSet) + verdicts_.size() + (horizons_.size() + open_.size()) * 2 * kHashEntry +
-         words_.size() * 5 * kHashEntry;
+         (open_at_.size() + without_captures_.size() + without_epsilon_.size()) * 2 * kHashEntry +
+         words_.size() * 3 * kHashEntry + finished_bytes_ + choices_.size() * 6 * kHashEntry;
 }
 
 void RegularPool::check_limit() const {
   if (memory_bytes() <= bytes_max_) return;
   throw Error(ErrorCode::kMemory, fmt::format("the constraint needs more than {} KiB", bytes_max_ >> 10),
               "its automaton has too many states", "use a simpler expression");
+}
+
+void RegularPool::give_up(const char* why) {
+  work_ = work_max_ + 1;
+  throw Error(ErrorCode::kMemory, "the constraint is too complex", why, "use a simpler schema or expression");
 }
 
 std::uint32_t RegularPool::set_number(const ByteSet& set) {
@@ -85,15 +95,25 @@ std::uint32_t RegularPool::set_number(const ByteSet& set) {
 }
 
 Expr RegularPool::intern(Node node) {
+  spend();
   const auto expr = static_cast<Expr>(nodes_.size());
+  auto at = hash_of(node) % known_.size();
+  for (; known_[at] != kNone; at = (at + 1) % known_.size())
+    if (same(nodes_[known_[at]], node)) return known_[at];
   nodes_.push_back(node);
-  const auto [at, is_new] = known_.insert(expr);
-  if (is_new) {
-    check_limit();
-  } else {
-    nodes_.pop_back();
+  known_[at] = expr;
+  if (nodes_.size() * 2 > known_.size()) grow_known();
+  check_limit();
+  return expr;
+}
+
+void RegularPool::grow_known() {
+  known_ = std::vector<Expr>(known_.size() * 4, kNone);
+  for (Expr expr = 0; expr < nodes_.size(); ++expr) {
+    auto at = hash_of(nodes_[expr]) % known_.size();
+    while (known_[at] != kNone) at = (at + 1) % known_.size();
+    known_[at] = expr;
   }
-  return *at;
 }
 
 Expr RegularPool::intern(Op op, std::span<const Expr> args) {
@@ -111,6 +131,7 @@ Expr RegularPool::intern(Op op, std::span<const Expr> args) {
       node.plain &= part.plain;
       node.finite &= part.finite;
       node.min = std::min(node.min, part.min);
+      node.chooses |= part.chooses;
     } else {
       first &= sets_[part.first];
       node.finite |= part.finite;
@@ -165,6 +186,7 @@ Expr RegularPool::concat_pair(Expr head, Expr tail) {
   node.counted = h.counted || t.counted;
   node.finite = h.finite && t.finite;
   node.captures = h.captures || (h.nullable && t.captures);
+  node.chooses = h.chooses;
   node.min = std::min(h.min + t.min, kMinMax);
   auto first = sets_[h.first];
   if (h.nullable) first |= sets_[t.first];
@@ -222,6 +244,7 @@ Expr RegularPool::not_(Expr arg) {
 }
 
 Expr RegularPool::and_(std::span<const Expr> wanted) {
+  spend(wanted.size());
   std::vector<Expr> all;
   ByteSet set = ByteSet::all();
   bool has_bytes = false;

@@ -15,14 +15,17 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "text/constraint/byte_set.h"
@@ -36,17 +39,31 @@ using Expr = std::uint32_t;
 inline constexpr std::uint32_t kUnbounded = UINT32_MAX;
 
 /// Makes and owns expressions. Not thread-safe. Every member that may add nodes throws Error(kMemory) once the pool
-/// holds more than its limit.
+/// holds more than its limit, and every member that computes does so once it took too many steps (see begin_work).
 class RegularPool {
  public:
-  enum class Op : std::uint8_t { kEmpty, kEpsilon, kBytes, kConcat, kOr, kAnd, kNot, kRepeat, kCall, kCapture };
+  enum class Op : std::uint8_t {
+    kEmpty,
+    kEpsilon,
+    kBytes,
+    kConcat,
+    kOr,
+    kAnd,
+    kNot,
+    kRepeat,
+    kCall,
+    kCapture,
+    kChoice
+  };
   static constexpr Expr kEmpty = 0;    ///< the language without words
   static constexpr Expr kEpsilon = 1;  ///< the language of the empty word
   static constexpr Expr kAll = 2;      ///< every byte sequence
   static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
   static constexpr std::uint32_t kMinMax = 1U << 20;  ///< above it, lengths are not told apart
 
-  explicit RegularPool(std::size_t bytes_max = kBytesMax);
+  static constexpr std::uint64_t kWorkMax = 10'000'000;  ///< steps; a second or two
+
+  explicit RegularPool(std::size_t bytes_max = kBytesMax, std::uint64_t work_max = kWorkMax);
   RegularPool(const RegularPool&) = delete;
   RegularPool& operator=(const RegularPool&) = delete;
 
@@ -94,6 +111,30 @@ class RegularPool {
     scopes_[scope_].finish = std::move(finish);
   }
 
+  /// Words that a text may go on with: sorted, none the beginning of another, none empty.
+  using Words = std::shared_ptr<const std::vector<std::string>>;
+  /// Those of `words` that are `left`, each followed by what `then` gives for its number. Only the tails of words that
+  /// are read are asked for, so a choice costs the same for any number of words. Their languages must not be empty.
+  [[nodiscard]] Expr choice(Words words, std::vector<bool> left, std::function<Expr(std::uint32_t word)> then);
+  /// A choice of which some bytes may have been read.
+  struct ChoiceState {
+    const Words* words;
+    const std::vector<bool>* left;
+    std::uint32_t begin, end;  ///< the words that begin with those bytes
+    std::uint32_t depth;       ///< how many bytes
+  };
+  /// Nothing if `expr` is no choice.
+  [[nodiscard]] std::optional<ChoiceState> choice_state(Expr expr) const;
+  /// What follows a word of a choice.
+  [[nodiscard]] Expr chosen(Expr choice, std::uint32_t word);
+  /// An expression as `choice` followed by `tail`, or `others`.
+  struct ChoiceSplit {
+    Expr choice, tail, others;
+  };
+  /// Precondition: begins_with_choice(expr).
+  [[nodiscard]] ChoiceSplit split_choice(Expr expr);
+  [[nodiscard]] bool begins_with_choice(Expr expr) const { return nodes_[expr].chooses; }
+
   /// Calls and captures made from now on have their own define_by and finish_by, so several front ends can share a
   /// pool.
   void begin_scope();
@@ -104,6 +145,15 @@ class RegularPool {
   /// True if every text of whole characters that JSON strings hold unescaped, at most `bytes` of it, begins a word of
   /// `expr`. May say no where it is true.
   [[nodiscard]] bool is_open(Expr expr, std::uint32_t bytes);
+  /// A state inside a JSON string: `min` to `max` more words of `item`, a quote, and `rest`. Of the words of `item`,
+  /// those that begin as plain text (see is_open) are the single characters of it, and all of them.
+  struct StringState {
+    Expr item;
+    std::uint32_t min, max;
+    Expr rest;
+  };
+  /// Nothing if `expr` has another form.
+  [[nodiscard]] std::optional<StringState> string_state(Expr expr);
   /// True if `expr` has neither intersection nor complement. Such an expression other than kEmpty has a word.
   [[nodiscard]] bool is_plain(Expr expr) const { return nodes_[expr].plain; }
   /// The bytes that words begin with; exact for plain expressions, else a superset.
@@ -127,15 +177,26 @@ class RegularPool {
   };
   [[nodiscard]] const ByteClasses& byte_classes() const { return classes_; }
 
+  /// Steps are counted from the last begin_work() on. Where there are too many, or calls inside calls, a member throws
+  /// Error(kMemory) that says so; the pool is spent, and nothing but making it again is of use.
+  void begin_work() { work_ = 0; }
+  [[nodiscard]] std::uint64_t work() const { return work_; }
+  [[nodiscard]] bool is_spent() const { return work_ > work_max_; }
+  void spend(std::uint64_t steps = 1) {
+    work_ += steps;
+    if (work_ > work_max_) give_up("it takes too many steps to find out what may come next");
+  }
+
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] std::size_t memory_bytes() const;
 
  private:
   friend class Alternation;
   struct Node {
-    std::uint32_t a = 0;      // kBytes: set; kConcat: head; kNot, kRepeat: argument; kOr, kAnd: first index in args_
-    std::uint32_t b = 0;      // kConcat: tail; kRepeat: min; kOr, kAnd: number of arguments
-    std::uint32_t c = 0;      // kRepeat: max
+    // kBytes: set; kConcat: head; kNot, kRepeat: argument; kOr, kAnd: first index in args_; kChoice: in choices_
+    std::uint32_t a = 0;
+    std::uint32_t b = 0;      // kConcat: tail; kRepeat: min; kOr, kAnd: number of arguments; kChoice: first word left
+    std::uint32_t c = 0;      // kRepeat: max; kChoice: bytes read
     std::uint32_t first = 0;  // in sets_
     std::uint32_t min = 0;    // bytes of every word
     Op op = Op::kEmpty;
@@ -143,25 +204,53 @@ class RegularPool {
     bool counted = false;  // holds a repeat with a bound other than 0 and 1
     bool finite = true;    // the words have a longest one
     bool captures = false;
+    bool chooses = false;  // some alternative begins with a choice
   };
   struct Scope {
     std::function<Expr(Expr)> expand;
     std::function<Expr(std::uint32_t, const std::string&)> finish;
   };
+  struct Choice {
+    Words words;
+    std::vector<bool> left;
+    std::function<Expr(std::uint32_t)> then;
+    std::uint32_t scope;
+  };
+  /// A captured text: a shorter one and its last byte, so that all beginnings of a text take little more than the text.
+  struct Word {
+    std::uint32_t before = 0;
+    std::uint8_t byte = 0;
+  };
+  /// Counts calls inside calls while it lives; the stack has room for some thousands.
+  class Nested {
+   public:
+    explicit Nested(RegularPool& pool) : depth_(pool.nested_) {
+      if (depth_ == kNestedMax) pool.give_up("its expressions are nested too deep");
+      ++depth_;
+    }
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+    ~Nested() { --depth_; }
+
+   private:
+    unsigned& depth_;
+  };
+  static constexpr unsigned kNestedMax = 3000;
   static constexpr unsigned kScopeShift = 20;  // in the number of a capture
   enum class Verdict : std::uint8_t { kUnknown, kEmpty, kInhabited };
-  struct NodeHash {
-    const RegularPool* pool;
-    std::size_t operator()(Expr expr) const;
-  };
-  struct NodeEqual {
-    const RegularPool* pool;
-    bool operator()(Expr x, Expr y) const;
+  struct Derivative {
+    std::uint64_t key = 0;  // the expression and the byte; 0 where none is kept
+    Expr result = 0;
   };
   struct SetHash {
     std::size_t operator()(const ByteSet& set) const;
   };
 
+  [[nodiscard]] std::size_t hash_of(const Node& node) const;
+  [[nodiscard]] bool same(const Node& l, const Node& r) const;
+  void grow_known();
+  Derivative& derivative_place(std::uint64_t key);
+  std::uint32_t completion(Expr expr);
   [[nodiscard]] std::span<const Expr> args(const Node& node) const { return std::span(args_).subspan(node.a, node.b); }
   std::uint32_t set_number(const ByteSet& set);
   void refine_classes(const ByteSet& set);
@@ -171,29 +260,48 @@ class RegularPool {
   Expr derivative_of(Expr expr, std::uint8_t byte);
   Expr derivative_of_spine(Expr expr, std::uint8_t byte);
   Expr derivative_of_capture(Expr expr, std::uint8_t byte);
-  Expr finished(std::uint32_t number, const std::string& word);
+  Expr choice_at(std::uint32_t number, std::uint32_t word, std::uint32_t depth);
+  Expr derivative_of_choice(Expr expr, std::uint8_t byte);
+  Expr finished(std::uint32_t number, std::uint32_t word);
+  std::uint32_t longer_word(std::uint32_t word, std::uint8_t byte);
   Expr body(Expr call);
   bool explore_empty(Expr expr);
+  Expr find_without_epsilon(Expr expr);
   Expr substitute(Expr expr, const std::array<Expr, 256>& images, std::unordered_map<Expr, Expr>& known);
-  bool known_inhabited(Expr expr) const;
+  bool known_inhabited(Expr expr);
+  [[nodiscard]] Verdict verdict(Expr expr) const {
+    return expr < verdicts_.size() ? verdicts_[expr] : Verdict::kUnknown;
+  }
+  bool find_open(Expr expr, std::uint32_t bytes);
   void check_limit() const;
+  [[noreturn]] void give_up(const char* why);
 
   std::vector<Node> nodes_;
   std::vector<Expr> args_;
   std::vector<ByteSet> sets_;
   ByteClasses classes_;
   std::unordered_map<ByteSet, std::uint32_t, SetHash> set_numbers_;
-  std::unordered_set<Expr, NodeHash, NodeEqual> known_;
+  // Both tables are flat: a long-lived pool must neither rehash nor free hundreds of thousands of entries at once.
+  std::vector<Expr> known_;              // by hash_of, then the next free place
+  std::vector<Derivative> derivatives_;  // by a hash of the key; a newer one takes the place
+  std::size_t derivatives_made_ = 0;     // since the table grew
+  std::unordered_map<Expr, std::uint32_t> completions_;
   std::vector<Verdict> verdicts_;
-  std::vector<Expr> bodies_;        // of calls, kUndefined until they are needed
-  std::vector<std::string> words_;  // captured so far
-  std::unordered_map<std::string, std::uint32_t> word_numbers_;
+  std::vector<Expr> bodies_;                                       // of calls, kUndefined until they are needed
+  std::vector<Word> words_{Word{}};                                // captured so far; the first one is empty
+  std::unordered_map<std::uint64_t, std::uint32_t> word_numbers_;  // (word, byte) -> the longer word
+  std::size_t finished_bytes_ = 0;                                 // of the words that front ends keep
+  std::deque<Choice> choices_;                                     // stay where they are
   std::vector<Scope> scopes_{1};
   std::uint32_t scope_ = 0;  // the current one
-  std::unordered_map<Expr, bool> open_;
-  std::unordered_map<std::uint64_t, Expr> horizons_;     // (bytes, expr) -> within_horizon
-  std::unordered_map<std::uint64_t, Expr> derivatives_;  // (expr, byte) -> derivative
+  std::unordered_map<Expr, bool> open_, characters_;
+  std::unordered_map<std::uint64_t, bool> open_at_;           // (bytes, expr) -> is_open
+  std::unordered_map<std::uint64_t, Expr> without_captures_;  // (expr, loose)
+  std::unordered_map<Expr, Expr> without_epsilon_;
+  std::unordered_map<std::uint64_t, Expr> horizons_;  // (bytes, expr) -> within_horizon
   std::size_t bytes_max_;
+  std::uint64_t work_ = 0, work_max_;
+  unsigned nested_ = 0;
   unsigned or_depth_ = 0;  // nested calls of or_, which factor common beginnings
 };
 

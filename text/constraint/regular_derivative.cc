@@ -1,15 +1,19 @@
 #include <algorithm>
+#include <utility>
 
 #include "support/error.h"
 #include "text/constraint/regular.h"
 
 namespace forge::text::constraint {
-
 namespace {
 
-constexpr std::size_t kDerivativesMax = std::size_t{1} << 18;  ///< kept; some 10 MiB
+constexpr std::size_t kDerivativesMax = std::size_t{1} << 18;  ///< kept; 4 MiB
 
 }  // namespace
+
+RegularPool::Derivative& RegularPool::derivative_place(std::uint64_t key) {
+  return derivatives_[(key * 0x9E3779B97F4A7C15ULL >> 32) % derivatives_.size()];
+}
 
 Expr RegularPool::derivative(Expr expr, std::uint8_t byte) {
   const auto& node = nodes_[expr];
@@ -17,10 +21,17 @@ Expr RegularPool::derivative(Expr expr, std::uint8_t byte) {
   if (node.op == Op::kBytes) return kEpsilon;
   // Expressions share their parts, so without this table a nested one takes exponential time.
   const std::uint64_t key = std::uint64_t{expr} << 8U | byte;
-  if (const auto known = derivatives_.find(key); known != derivatives_.end()) return known->second;
+  if (const auto& kept = derivative_place(key); kept.key == key) return kept.result;
+  const Nested nested(*this);
+  spend();
   const auto result = derivative_of(expr, byte);
-  if (derivatives_.size() == kDerivativesMax) derivatives_.clear();
-  derivatives_.emplace(key, result);
+  if (++derivatives_made_ > derivatives_.size() && derivatives_.size() < kDerivativesMax) {
+    const auto before = std::exchange(derivatives_, std::vector<Derivative>(derivatives_.size() * 2));
+    derivatives_made_ = 0;
+    for (const auto& one : before)
+      if (one.key != 0) derivative_place(one.key) = one;
+  }
+  derivative_place(key) = {.key = key, .result = result};
   return result;
 }
 
@@ -46,6 +57,8 @@ Expr RegularPool::derivative_of(Expr expr, std::uint8_t byte) {
       return derivative(body(expr), byte);
     case Op::kCapture:
       return derivative_of_capture(expr, byte);
+    case Op::kChoice:
+      return derivative_of_choice(expr, byte);
     case Op::kOr:
     case Op::kAnd:
       break;
@@ -81,6 +94,16 @@ Expr RegularPool::derivative_of_spine(Expr expr, std::uint8_t byte) {
 Expr RegularPool::without_epsilon(Expr expr) {
   const auto node = nodes_[expr];
   if (!node.nullable) return expr;
+  if (const auto known = without_epsilon_.find(expr); known != without_epsilon_.end()) return known->second;
+  const Nested nested(*this);
+  const auto result = find_without_epsilon(expr);
+  without_epsilon_.emplace(expr, result);
+  return result;
+}
+
+/// without_epsilon() of an expression that holds the empty word.
+Expr RegularPool::find_without_epsilon(Expr expr) {
+  const auto node = nodes_[expr];
   switch (node.op) {
     case Op::kEpsilon:
       return kEmpty;
@@ -106,22 +129,35 @@ Expr RegularPool::without_epsilon(Expr expr) {
   }
 }
 
-bool RegularPool::known_inhabited(Expr expr) const {
+bool RegularPool::known_inhabited(Expr expr) {
   const auto& node = nodes_[expr];
   if (node.nullable || (node.plain && expr != kEmpty)) return true;
-  if (expr < verdicts_.size() && verdicts_[expr] == Verdict::kInhabited) return true;
-  return node.op == Op::kOr && std::ranges::any_of(args(node), [&](Expr arg) { return known_inhabited(arg); });
+  if (verdict(expr) == Verdict::kInhabited) return true;
+  if (node.op != Op::kOr) return false;
+  const Nested nested(*this);
+  spend(node.b);
+  if (std::ranges::none_of(args(node), [&](Expr arg) { return known_inhabited(arg); })) return false;
+  verdicts_.resize(nodes_.size());
+  verdicts_[expr] = Verdict::kInhabited;
+  return true;
 }
 
 /// Intersections and complements are explored; what is built of them is as empty as its parts.
 bool RegularPool::is_empty(Expr expr) {
   if (expr == kEmpty) return true;
   if (known_inhabited(expr)) return false;
-  if (expr < verdicts_.size() && verdicts_[expr] == Verdict::kEmpty) return true;
+  if (verdict(expr) == Verdict::kEmpty) return true;
+  const Nested nested(*this);
   const auto node = nodes_[expr];
   bool empty = false;
+  auto end = expr;
   if (node.op == Op::kConcat) {
-    empty = is_empty(node.a) || is_empty(node.b);
+    // A loop along the tails, which can be as long as a text: each of them is as empty as the whole.
+    for (; !empty && nodes_[end].op == Op::kConcat && !known_inhabited(end); end = nodes_[end].b) {
+      spend();
+      empty = verdict(end) == Verdict::kEmpty || is_empty(nodes_[end].a);
+    }
+    if (!empty && nodes_[end].op != Op::kConcat) empty = is_empty(end);
   } else if (node.op == Op::kOr) {
     empty = true;
     for (std::uint32_t i = 0; i < node.b && empty; ++i) empty = is_empty(args_[node.a + i]);
@@ -131,7 +167,9 @@ bool RegularPool::is_empty(Expr expr) {
     return explore_empty(expr);
   }
   verdicts_.resize(nodes_.size());
-  verdicts_[expr] = empty ? Verdict::kEmpty : Verdict::kInhabited;
+  const auto found = empty ? Verdict::kEmpty : Verdict::kInhabited;
+  verdicts_[expr] = found;
+  for (auto at = expr; at != end; at = nodes_[at].b) verdicts_[at] = found;
   return empty;
 }
 
@@ -147,7 +185,8 @@ bool RegularPool::explore_empty(Expr expr) {
     const auto bytes = classes_.representative;  // a copy: calls may make classes
     for (const auto byte : bytes) {
       const auto next = derivative(visits[at].expr, byte);
-      if (next == kEmpty || (next < verdicts_.size() && verdicts_[next] == Verdict::kEmpty)) continue;
+      spend();
+      if (next == kEmpty || verdict(next) == Verdict::kEmpty) continue;
       if (known_inhabited(next)) {  // and so is everything on the way here
         verdicts_.resize(nodes_.size());
         verdicts_[next] = Verdict::kInhabited;

@@ -3,6 +3,7 @@
 namespace forge::text::constraint {
 
 Expr RegularDfa::compute(Expr state, std::uint8_t byte) {
+  pool_.spend();
   auto next = pool_.derivative(state, byte);
   if (next != RegularPool::kEmpty && !pool_.is_plain(next) && pool_.is_empty(next)) next = RegularPool::kEmpty;
   // Calls that were expanded may tell bytes apart that the table has in one class.

@@ -29,7 +29,7 @@ class RegularDfa {
 
  private:
   static constexpr std::uint32_t kNoRow = UINT32_MAX, kUnknown = UINT32_MAX;
-  static constexpr std::size_t kTableMax = std::size_t{4} << 20;  // entries; then it is emptied and filled again
+  static constexpr std::size_t kTableMax = std::size_t{1} << 20;  // entries; then it is emptied and filled again
 
   Expr compute(Expr state, std::uint8_t byte);
 

@@ -21,6 +21,7 @@ class Alternation {
   explicit Alternation(RegularPool& pool) : pool_(pool) {}
 
   void take(Expr arg) {
+    pool_.spend();
     const auto& node = pool_.nodes_[arg];
     if (arg == RegularPool::kEmpty) return;
     if (arg == RegularPool::kEpsilon) {

@@ -13,6 +13,8 @@ Expr RegularPool::substitute(Expr expr, const std::array<Expr, 256>& images) {
 
 Expr RegularPool::substitute(Expr expr, const std::array<Expr, 256>& images, std::unordered_map<Expr, Expr>& known) {
   if (const auto at = known.find(expr); at != known.end()) return at->second;
+  const Nested nested(*this);
+  spend();
   const auto node = nodes_[expr];
   Expr result = expr;
   std::vector<Expr> parts;
@@ -21,6 +23,7 @@ Expr RegularPool::substitute(Expr expr, const std::array<Expr, 256>& images, std
     case Op::kEpsilon:
     case Op::kCall:
     case Op::kCapture:
+    case Op::kChoice:
       break;
     case Op::kBytes: {
       ByteSet same;

@@ -1,6 +1,7 @@
 #include "text/constraint/token_trie.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "support/error.h"
@@ -79,6 +80,7 @@ void TokenTrie::build() {
   for (auto& nodes : bands_) layouts.emplace_back(nodes);
   for (auto& mask : text_masks_) mask.resize(mask_words());
   std::int32_t before = -1;
+  std::vector<std::int32_t> different;
   for (const auto id : order) {
     const auto bytes = text(id);
     if (before >= 0 && text(before) == bytes) {
@@ -86,14 +88,55 @@ void TokenTrie::build() {
       continue;
     }
     before = id;
+    different.push_back(id);
     std::size_t band = 0;
     while (bytes.size() > kBandBytes.at(band)) ++band;
     const auto kind = is_plain_text(bytes) ? Kind::kText : Kind::kOther;
-    if (kind == Kind::kText) text_masks_.at(band)[static_cast<std::size_t>(id) / 32] |= 1U << id % 32;
+    if (kind == Kind::kText) allow(text_masks_.at(band), static_cast<std::size_t>(id));
     layouts[band * kKinds + static_cast<std::size_t>(kind)].add(bytes, id);
     longest_.at(band) = std::max(longest_.at(band), static_cast<std::uint32_t>(bytes.size()));
   }
   for (auto& layout : layouts) layout.close(0);
+  build_strings(different);
+}
+
+/// `order`: the tokens, ascending by their bytes.
+void TokenTrie::build_strings(std::span<const std::int32_t> order) {
+  auto& all = strings_;
+  Layout inside(all.inside), escaped(all.escaped), rests(all.rests);
+  std::map<std::string_view, std::vector<Quoted>> by_rest{{{}, {}}};
+  for (auto& mask : all.texts_to) mask.resize(mask_words());
+  const auto characters = [](std::string_view text) {
+    return static_cast<std::uint32_t>(
+        std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80; }));
+  };
+  for (const auto id : order) {
+    const std::string_view bytes = tokens_[static_cast<std::size_t>(id)];
+    all.longest = std::max(all.longest, static_cast<std::uint32_t>(bytes.size()));
+    const auto quote = bytes.find('"');
+    if (quote == std::string_view::npos) {
+      if (is_plain_text(bytes)) {
+        all.texts.push_back({characters(bytes), id});
+        const auto from = std::min<std::size_t>(all.texts.back().characters, all.texts_to.size() - 1);
+        allow(all.texts_to.at(from), static_cast<std::size_t>(id));
+      } else {
+        inside.add(bytes, id);
+      }
+    } else if (is_plain_text(bytes.substr(0, quote))) {
+      by_rest[bytes.substr(quote + 1)].push_back({characters(bytes.substr(0, quote)), id});
+    } else {
+      escaped.add(bytes, id);
+    }
+  }
+  std::ranges::stable_sort(all.texts, {}, &Quoted::characters);
+  for (std::size_t i = 1; i < all.texts_to.size(); ++i)
+    for (std::size_t word = 0; word < mask_words(); ++word) all.texts_to.at(i)[word] |= all.texts_to.at(i - 1)[word];
+  for (auto& [rest, tokens] : by_rest) {
+    std::ranges::stable_sort(tokens, {}, &Quoted::characters);
+    if (!rest.empty()) rests.add(rest, static_cast<std::int32_t>(all.quoted.size()));
+    all.quoted.push_back(std::move(tokens));
+  }
+  for (auto* layout : {&inside, &escaped, &rests}) layout->close(0);
 }
 
 bool TokenTrie::is_end(std::int32_t token) const {
@@ -102,8 +145,7 @@ bool TokenTrie::is_end(std::int32_t token) const {
 
 void TokenTrie::add_same(std::span<std::uint32_t> mask) const {
   for (const auto& [in_tree, other] : same_) {
-    const auto from = static_cast<std::uint32_t>(in_tree), to = static_cast<std::uint32_t>(other);
-    mask[to / 32] |= (mask[from / 32] >> from % 32 & 1U) << to % 32;
+    if (allows(mask, static_cast<std::size_t>(in_tree))) allow(mask, static_cast<std::size_t>(other));
   }
 }
 

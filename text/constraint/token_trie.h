@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/constraint/token_mask.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace forge::text::constraint {
@@ -38,7 +39,7 @@ class TokenTrie {
   TokenTrie(std::vector<std::string> tokens, std::vector<std::int32_t> end_tokens);
 
   [[nodiscard]] std::size_t vocab() const { return tokens_.size(); }
-  [[nodiscard]] std::size_t mask_words() const { return (vocab() + 31) / 32; }
+  [[nodiscard]] std::size_t mask_words() const { return constraint::mask_words(vocab()); }
   /// The bytes of a token that may appear in a mask, empty for others.
   [[nodiscard]] std::string_view bytes(std::int32_t token) const {
     return token < 0 || static_cast<std::size_t>(token) >= vocab() ? std::string_view()
@@ -59,6 +60,24 @@ class TokenTrie {
   /// The bytes of the longest token of a band.
   [[nodiscard]] std::uint32_t longest(std::size_t band) const { return longest_.at(band); }
 
+  /// Tokens as the text of a JSON string and what follows its closing quote, so that a mask inside a string needs no
+  /// look at the thousands of tokens that are text only.
+  struct Quoted {
+    std::uint32_t characters;  ///< before the quote, all of them plain text
+    std::int32_t token;
+  };
+  struct StringTokens {
+    std::vector<TrieNode> rests;              ///< the tree of what follows quotes; `token` is a place in `quoted`
+    std::vector<std::vector<Quoted>> quoted;  ///< by rest, ascending by characters; [0]: nothing follows the quote
+    std::vector<TrieNode> inside;             ///< the tree of the other tokens without quotes that are no plain text
+    std::vector<TrieNode> escaped;            ///< and of those with quotes
+    std::vector<Quoted> texts;                ///< plain text, ascending by characters
+    /// Masks of the texts: of 0 characters, of at most 1, and so on; the last is of all.
+    std::array<std::vector<std::uint32_t>, 18> texts_to;
+    std::uint32_t longest = 0;  ///< bytes of a token
+  };
+  [[nodiscard]] const StringTokens& strings() const { return strings_; }
+
   /// Sets the bits of the tokens that are spelled as one whose bit is set, so that equal texts are allowed alike.
   void add_same(std::span<std::uint32_t> mask) const;
   /// Tokens that spell `text`: the longest match again and again. Empty if some byte has no token.
@@ -73,12 +92,14 @@ class TokenTrie {
     std::int32_t in_tree, other;
   };
   void build();
+  void build_strings(std::span<const std::int32_t> order);
 
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> end_tokens_;  // ascending
   std::array<std::vector<TrieNode>, kBands * kKinds> bands_;
   std::array<std::vector<std::uint32_t>, kBands> text_masks_;
   std::array<std::uint32_t, kBands> longest_{};
+  StringTokens strings_;
   std::vector<Same> same_;
 };
 

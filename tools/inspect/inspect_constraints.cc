@@ -16,6 +16,7 @@
 #include "loader/gguf/gguf.h"
 #include "support/error.h"
 #include "support/json_text.h"
+#include "text/constraint/bounded_json.h"
 #include "text/constraint/constraint.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -31,23 +32,29 @@ using Json = nlohmann::ordered_json;
 /// Microseconds by what took them.
 class ConstraintTimes {
  public:
+  /// `what`: the line that is answered and how many tokens came before, for the longest time.
   template <class Work>
-  auto of(std::vector<double>& times, Work work) {
+  auto of(std::string_view what, std::size_t tokens, Work work) {
     const double begin = now();
     auto result = work();
-    times.push_back(now() - begin);
+    const double time = now() - begin;
+    times_.push_back(time);
+    if (time > most_) {
+      most_ = time;
+      most_at_ = fmt::format("{} after {} tokens", what, tokens);
+    }
     return result;
   }
-  static void print(std::string_view what, std::vector<double>& times) {
-    if (times.empty()) return;
-    std::ranges::sort(times);
+  void print(std::string_view what) {
+    if (times_.empty()) return;
+    std::ranges::sort(times_);
     double sum = 0;
-    for (const double time : times) sum += time;
-    const auto at = [&](double share) { return times[static_cast<std::size_t>(share * double(times.size() - 1))]; };
-    std::cerr << fmt::format("{}: {} times, mean {:.1f} us, median {:.1f}, 95 % {:.1f}, 99 % {:.1f}, most {:.1f}\n",
-                             what, times.size(), sum / double(times.size()), at(0.5), at(0.95), at(0.99), times.back());
+    for (const double time : times_) sum += time;
+    const auto at = [&](double share) { return times_[static_cast<std::size_t>(share * double(times_.size() - 1))]; };
+    std::cerr << fmt::format(
+        "{}: {} times, mean {:.1f} us, median {:.1f}, 95 % {:.1f}, 99 % {:.1f}, most {:.1f} at {}\n", what,
+        times_.size(), sum / double(times_.size()), at(0.5), at(0.95), at(0.99), most_, most_at_);
   }
-  std::vector<double> first_masks, masks;
 
  private:
   /// Of this thread, so that other programs do not count.
@@ -56,10 +63,16 @@ class ConstraintTimes {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return double(time.tv_sec) * 1e6 + double(time.tv_nsec) / 1e3;
   }
+
+  std::vector<double> times_;
+  double most_ = 0;
+  std::string most_at_;
 };
 
 std::optional<ConstraintSource> source_of(const Json& job) {
-  if (job.contains("schema")) return ConstraintSource{ConstraintSyntax::kJsonSchema, job["schema"].dump()};
+  for (const auto& [key, syntax] :
+       {std::pair("schema", ConstraintSyntax::kJsonSchema), {"calls", ConstraintSyntax::kCalls}})
+    if (job.contains(key)) return ConstraintSource{syntax, job[key].dump()};
   for (const auto& [key, syntax] : {std::pair("regex", ConstraintSyntax::kRegex), {"gbnf", ConstraintSyntax::kGbnf}})
     if (job.contains(key) && job[key].is_string()) return ConstraintSource{syntax, job[key].get<std::string>()};
   return std::nullopt;
@@ -71,7 +84,8 @@ class ConstraintJobs {
   explicit ConstraintJobs(const text::Tokenizer& tokenizer)
       : tokenizer_(tokenizer), trie_(std::make_shared<const TokenTrie>(tokenizer)) {}
 
-  std::string answer(const Json& job, const ConstraintSource& source) {
+  std::string answer(const Json& job, const ConstraintSource& source, std::size_t line) {
+    line_ = fmt::format("line {} ({:.60})", line, source.text);
     try {
       auto constraint = constraint_of(source);
       if (job.contains("seed")) return walk(constraint, job["seed"].get<std::uint32_t>());
@@ -82,8 +96,9 @@ class ConstraintJobs {
     }
   }
   void print_times() {
-    ConstraintTimes::print("compile and first mask", times_.first_masks);
-    ConstraintTimes::print("mask", times_.masks);
+    first_masks_.print("compile and first mask");
+    masks_.print("mask");
+    accepts_.print("accept");
   }
 
  private:
@@ -91,10 +106,9 @@ class ConstraintJobs {
 
   /// Lines of one constraint follow each other, so the last one is kept.
   Constraint constraint_of(const ConstraintSource& source) {
-    if (compiled_ && compiled_->source().syntax == source.syntax && compiled_->source().text == source.text)
-      return Constraint(compiled_);
+    if (compiled_ && compiled_->source() == source) return Constraint(compiled_);
     compiled_ = nullptr;
-    return times_.of(times_.first_masks, [&] {
+    return first_masks_.of(line_, 0, [&] {
       compiled_ = text::constraint::compile(source, trie_);
       Constraint constraint(compiled_);
       (void)constraint.mask();
@@ -103,7 +117,11 @@ class ConstraintJobs {
   }
 
   std::span<const std::uint32_t> mask(Constraint& constraint) {
-    return times_.of(times_.masks, [&] { return constraint.mask(); });
+    return masks_.of(line_, constraint.accepted(), [&] { return constraint.mask(); });
+  }
+
+  bool accept(Constraint& constraint, std::int32_t token) {
+    return accepts_.of(line_, constraint.accepted(), [&] { return constraint.accept(token); });
   }
 
   bool accepts(Constraint& constraint, const std::string& text) {
@@ -111,8 +129,8 @@ class ConstraintJobs {
     if (ids.empty() && !text.empty()) return false;
     for (const auto id : ids) {
       const auto at = static_cast<std::size_t>(id);
-      const bool allowed = (mask(constraint)[at / 32] >> at % 32 & 1U) != 0;
-      if (constraint.accept(id) != allowed)
+      const bool allowed = text::constraint::allows(mask(constraint), at);
+      if (accept(constraint, id) != allowed)
         throw Error(ErrorCode::kInternal, fmt::format("the mask and accept() differ on token {}", id));
       if (!allowed) return false;
     }
@@ -135,7 +153,7 @@ class ConstraintJobs {
       if (step > kWalkOpenTokens && constraint.can_end()) break;
       const auto& from = closing.empty() || (step <= kWalkOpenTokens && random() % 4 != 0) ? allowed : closing;
       const auto id = from[random() % from.size()];
-      if (!constraint.accept(id)) throw Error(ErrorCode::kInternal, "a token of the mask is not accepted");
+      if (!accept(constraint, id)) throw Error(ErrorCode::kInternal, "a token of the mask is not accepted");
       if (trie_->is_end(id)) return fmt::format("{{\"text\": {}}}", json_string(text));
       text += trie_->bytes(id);
     }
@@ -146,7 +164,8 @@ class ConstraintJobs {
   const text::Tokenizer& tokenizer_;
   std::shared_ptr<const TokenTrie> trie_;
   std::shared_ptr<text::constraint::CompiledConstraint> compiled_;
-  ConstraintTimes times_;
+  std::string line_;  // that is answered
+  ConstraintTimes first_masks_, masks_, accepts_;
 };
 
 }  // namespace
@@ -157,15 +176,17 @@ void inspect_constraints(const std::filesystem::path& model, std::istream& in, s
   ConstraintJobs jobs(*tokenizer);
   std::size_t number = 0;
   for (std::string line; std::getline(in, line);) {
-    const auto job = Json::parse(line, nullptr, false);
     ++number;
+    const auto job = text::parse_bounded<Json>(line, {.depth = 1000, .members = 10'000}, [&](const std::string& why) {
+      throw Error(ErrorCode::kUsage, fmt::format("line {} {}", number, why));
+    });
     const auto source = job.is_object() ? source_of(job) : std::nullopt;
     const bool ok = source && ((job.contains("text") && job["text"].is_string()) ||
                                (job.contains("seed") && job["seed"].is_number_unsigned()));
     if (!ok)
       throw Error(ErrorCode::kUsage, fmt::format("line {} is no constraint with a text", number), {},
                   R"(give {"regex": "...", "text": "..."})");
-    out << jobs.answer(job, *source) << '\n';
+    out << jobs.answer(job, *source, number) << '\n';
   }
   if (times) jobs.print_times();
 }

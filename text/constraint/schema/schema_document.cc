@@ -112,7 +112,9 @@ SchemaDocument::SchemaDocument(std::string_view text) {
   if (text.size() > kSchemaBytesMax)
     throw Error(ErrorCode::kUsage, fmt::format("the JSON schema has {} bytes", text.size()),
                 fmt::format("the limit is {}", kSchemaBytesMax));
-  root_ = SchemaJson::parse(text, nullptr, false);
+  root_ = parse_bounded<SchemaJson>(text, kSchemaLimits, [](const std::string& why) {
+    throw Error(ErrorCode::kUsage, fmt::format("the JSON schema {}", why));
+  });
   if (root_.is_discarded()) throw Error(ErrorCode::kUsage, "the JSON schema is not valid JSON");
   if (!root_.is_object() && !root_.is_boolean())
     throw Error(ErrorCode::kUsage, "the JSON schema is neither an object nor true or false");
@@ -151,8 +153,6 @@ void SchemaDocument::enter(const SchemaJson& schema, Facts facts, unsigned depth
   dynamic_anchors_ += schema.contains("$dynamicAnchor") || (recursive != schema.end() && *recursive == true) ? 1U : 0U;
   tracks_evaluated_ |= schema.contains("unevaluatedProperties") || schema.contains("unevaluatedItems");
   facts_[&schema] = facts;
-  if (depth > kSchemaDepthMax)
-    throw Error(ErrorCode::kUsage, "JSON schema", fmt::format("more than {} schemas inside schemas", kSchemaDepthMax));
   enter_parts(schema, facts, depth + 1);
 }
 

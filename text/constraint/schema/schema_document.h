@@ -9,15 +9,19 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "text/constraint/bounded_json.h"
+
 namespace forge::text::constraint {
 
-using SchemaJson = nlohmann::json;
+/// In the order of the text, which is that of an answer's members.
+using SchemaJson = nlohmann::ordered_json;
 
 enum class SchemaDraft : std::uint8_t { k4, k6, k7, k2019, k2020 };
 
-/// Limits of a schema's text and of its nesting.
+/// Limits of a schema's text, of its nesting (of all values, as they are copied and compared recursively), and of the
+/// members of one object.
 inline constexpr std::size_t kSchemaBytesMax = std::size_t{2} << 20;
-inline constexpr unsigned kSchemaDepthMax = 200;
+inline constexpr JsonLimits kSchemaLimits{.depth = 200, .members = 4096};
 
 /// Errors of all members: kUsage, one line with the path of the keyword.
 class SchemaDocument {

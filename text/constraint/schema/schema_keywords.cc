@@ -16,9 +16,31 @@ namespace {
 constexpr std::size_t kEnumMax = 20'000;
 constexpr std::uint32_t kCountMax = 1'000'000'000;
 
+/// False also where it takes too long to tell.
+bool surely_includes(RegularPool& pool, Expr outer, Expr inner) {
+  try {
+    return pool.includes(outer, inner);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kMemory) throw;
+    return false;
+  }
+}
+
 const SchemaJson* keyword_at(const SchemaJson& schema, std::string_view key) {
   const auto at = schema.find(key);
   return at == schema.end() ? nullptr : &*at;
+}
+
+/// The values that copying one copies.
+std::size_t values_in(const SchemaJson& value) {
+  std::size_t sum = 1;
+  for (const auto& inner : value) {
+    if (inner.is_structured())
+      sum += values_in(inner);
+    else
+      ++sum;
+  }
+  return value.is_structured() ? sum : 1;
 }
 
 }  // namespace
@@ -101,6 +123,7 @@ NormalSchema SchemaNormalizer::typed(const SchemaJson& schema) {
 NormalSchema SchemaNormalizer::constant(const SchemaJson& value, const SchemaJson& place) {
   NormalSchema normal;
   const auto part = [&](const SchemaJson& inner) {
+    spend(values_in(inner), {&place, "const"});  // each level copies what is below it
     return ref(document_.keep(SchemaJson::object({{"const", inner}}), place));
   };
   if (value.is_null()) {
@@ -221,7 +244,7 @@ void SchemaNormalizer::add_texts(const SchemaJson& schema, NormalSchema& normal)
   if (all.empty() || normal.texts == RegularPool::kEmpty) return;
   if (normal.texts != json_.text()) all.push_back(normal.texts);
   // A length that an expression has anyway would only cost states.
-  if (all.size() == 2 && (min || max) && pool().is_plain(all[1]) && pool().includes(all[0], all[1]))
+  if (all.size() == 2 && (min || max) && pool().is_plain(all[1]) && surely_includes(pool(), all[0], all[1]))
     all.erase(all.begin());
   const auto language = pool().and_(all);
   normal.texts = pool().is_empty(language) ? RegularPool::kEmpty : language;
@@ -230,12 +253,14 @@ void SchemaNormalizer::add_texts(const SchemaJson& schema, NormalSchema& normal)
 void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal) {
   ObjectCase object;
   PropertyRule rule;
+  std::vector<std::uint32_t> declared, listed;
   const bool tracks = document_.tracks_evaluated();
   std::vector<Expr> evaluated;
   if (const auto* properties = keyword_at(schema, "properties")) {
     if (!properties->is_object()) document_.refuse(schema, "properties", "it must be an object");
     for (const auto& [name, part] : properties->items()) {
       rule.names[name] = ref(part);
+      declared.push_back(name_number(name));
       if (tracks) evaluated.push_back(pool().literal(name));
     }
   }
@@ -265,6 +290,7 @@ void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal
     for (const auto& name : *required) {
       if (!name.is_string()) document_.refuse(schema, "required", "it must be a list of names");
       object.required.insert(name.get<std::string>());
+      listed.push_back(name_number(name.get<std::string>()));
     }
   }
   object.min = count(schema, "minProperties").value_or(0);
@@ -273,6 +299,8 @@ void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal
   if (free && object.evaluated == RegularPool::kEmpty) return;
   auto rules = anything();
   rules.objects.clear();
+  rules.declared = std::move(declared);
+  rules.listed = std::move(listed);
   if (object.min <= object.max) rules.objects.push_back(std::move(object));
   normal = both(normal, rules, {&schema, "properties"});
 }

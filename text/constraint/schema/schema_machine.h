@@ -23,12 +23,14 @@ class SchemaMachine {
   [[nodiscard]] Expr start();
 
  private:
+  static constexpr std::uint32_t kUnplaced = UINT32_MAX;
   struct Member {
     Expr key = RegularPool::kEmpty;  // with its colon
     SchemaSet value = 0;
     std::string name;
     bool required = false;
-    std::uint32_t wanted = 0;  // bits of the wanted properties that it may be
+    std::uint32_t place = kUnplaced;  // in the order of the members
+    std::uint32_t wanted = 0;         // bits of the wanted properties that it may be
   };
   struct Others {
     Expr names = RegularPool::kEmpty;  // quoted
@@ -36,15 +38,17 @@ class SchemaMachine {
     std::uint32_t wanted = 0;
   };
   struct ObjectForm {
-    std::vector<Member> members;
+    std::vector<Member> members;  // by their keys' texts
+    RegularPool::Words keys;      // of the members; null where a member's value depends on what is wanted
     std::vector<Others> others;
     std::vector<SchemaRef> wanted;
     std::uint32_t min = 0, max = kUnbounded, required = 0;
     bool counts = false, distinct = false;  // count members; tell other names apart
+    std::uint32_t others_max = 0;           // members with other names, or more than are needed
   };
   struct ObjectState {
     const ObjectForm* form = nullptr;
-    std::vector<bool> left;                             // members that have not come
+    std::vector<bool> left;                             // members that may still come
     std::uint32_t count = 0, required = 0, wanted = 0;  // required: of those left; wanted: bits still open
     bool first = true;
     std::vector<std::string> used;  // other names, where they must be told apart
@@ -70,10 +74,15 @@ class SchemaMachine {
   void explore(SchemaSet set);
 
   const std::vector<std::unique_ptr<ObjectForm>>& object_forms(SchemaSet set);
-  std::unique_ptr<ObjectForm> object_form(const ObjectCase& object);
+  std::unique_ptr<ObjectForm> object_form(const ObjectCase& object, const SchemaNormalizer::Places& places);
   Expr object(const ObjectForm& form);
   Expr members(const ObjectState& state);
   Expr members_body(const ObjectState& state);
+  static bool has_room(const ObjectState& state, bool required);
+  static std::uint32_t next_required(const ObjectState& state);
+  static bool reaches_min(const ObjectState& state);
+  static void pass(ObjectState& state, std::uint32_t place);
+  Expr named_members(const ObjectState& state);
   Expr after_key(const ObjectState& state, SchemaSet value, std::uint32_t wanted);
   bool viable(const ObjectState& state);
 

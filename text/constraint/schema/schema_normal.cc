@@ -67,6 +67,29 @@ std::set<std::string> SchemaNormalizer::names(const ObjectCase& object) const {
   return all;
 }
 
+SchemaNormalizer::Places SchemaNormalizer::places(const NormalSchema& normal) const {
+  Places places;
+  for (const auto* list : {&normal.declared, &normal.listed})
+    for (const auto name : *list) places.try_emplace(names_[name], static_cast<std::uint32_t>(places.size()));
+  return places;
+}
+
+std::uint32_t SchemaNormalizer::name_number(const std::string& name) {
+  const auto [at, is_new] = name_numbers_.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
+  if (is_new) names_.push_back(at->first);
+  return at->second;
+}
+
+void SchemaNormalizer::add_order(NormalSchema& sum, const NormalSchema& more) {
+  for (const auto list : {&NormalSchema::declared, &NormalSchema::listed}) {
+    auto& to = sum.*list;
+    const auto& from = more.*list;
+    if (from.size() <= to.size() && std::equal(from.begin(), from.end(), to.begin())) continue;
+    std::unordered_set<std::uint32_t> known(to.begin(), to.end());
+    std::ranges::copy_if(from, std::back_inserter(to), [&](std::uint32_t name) { return known.insert(name).second; });
+  }
+}
+
 std::vector<std::pair<Expr, SchemaSet>> SchemaNormalizer::other_names(const ObjectCase& object) {
   struct Class {
     Expr names;
@@ -168,6 +191,8 @@ NormalSchema SchemaNormalizer::both(const NormalSchema& a, const NormalSchema& b
   for (const auto& x : a.arrays)
     for (const auto& y : b.arrays)
       if (auto one = both(x, y)) result.arrays.push_back(std::move(*one));
+  add_order(result, a);
+  add_order(result, b);
   prune(result, place);
   return result;
 }
@@ -212,6 +237,7 @@ NormalSchema SchemaNormalizer::either(NormalSchema a, const NormalSchema& b, Pla
   if (b.texts == json_.text()) a.texts = RegularPool::kEmpty;
   const bool all_numbers = a.numbers == json_.number(), all_texts = a.texts == json_.text();
   add_scalars(a, b, pool());
+  add_order(a, b);
   if (all_numbers) a.numbers = json_.number();
   if (all_texts) a.texts = json_.text();
   a.objects.insert(a.objects.end(), b.objects.begin(), b.objects.end());

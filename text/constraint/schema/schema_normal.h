@@ -76,6 +76,8 @@ struct NormalSchema {
   Expr texts = RegularPool::kEmpty;    ///< decoded
   std::vector<ObjectCase> objects;
   std::vector<ArrayCase> arrays;
+  /// Names in properties and in required, by number, in the order of the schemas' texts. All cases share it.
+  std::vector<std::uint32_t> declared, listed;
 };
 
 /// Errors of all members: kUsage with the keyword's path; kMemory.
@@ -104,6 +106,9 @@ class SchemaNormalizer {
   [[nodiscard]] SchemaSet item(const ArrayCase& array, std::size_t index);
   [[nodiscard]] static std::size_t prefix_size(const ArrayCase& array);
   [[nodiscard]] std::set<std::string> names(const ObjectCase& object) const;
+  /// The place of each name that has one: declared properties as the schemas have them, then other required ones.
+  using Places = std::map<std::string_view, std::uint32_t>;
+  [[nodiscard]] Places places(const NormalSchema& normal) const;
   /// What names outside of names() must satisfy: disjoint decoded languages.
   [[nodiscard]] std::vector<std::pair<Expr, SchemaSet>> other_names(const ObjectCase& object);
   [[nodiscard]] bool matches(Expr language, std::string_view text);
@@ -126,6 +131,7 @@ class SchemaNormalizer {
   };
   NormalSchema anything();
   NormalSchema both(const NormalSchema& a, const NormalSchema& b, Place place);
+  static void add_order(NormalSchema& sum, const NormalSchema& more);
   static void add_scalars(NormalSchema& sum, const NormalSchema& more, RegularPool& pool);
   NormalSchema either(NormalSchema a, const NormalSchema& b, Place place);
   NormalSchema without(const NormalSchema& a, Place place);
@@ -162,6 +168,7 @@ class SchemaNormalizer {
   const NormalSchema& sub(const SchemaJson& schema, const SchemaJson& part, std::string_view keyword);
   const SchemaJson& list_of(const SchemaJson& schema, const char* keyword);
   std::optional<std::uint32_t> count(const SchemaJson& schema, const char* keyword);
+  std::uint32_t name_number(const std::string& name);
   Expr pattern(const SchemaJson& schema, const std::string& keyword, const std::string& expression);
 
   SchemaDocument& document_;
@@ -174,6 +181,8 @@ class SchemaNormalizer {
   std::unordered_map<SchemaSet, bool> inhabited_;
   std::unordered_set<SchemaSet> open_sets_;
   std::map<std::string, Expr, std::less<>> patterns_;
+  std::map<std::string, std::uint32_t, std::less<>> name_numbers_;
+  std::vector<std::string_view> names_;  // by number
   bool met_open_set_ = false;
   unsigned probing_ = 0, depth_ = 0;
   std::size_t work_ = 0;

@@ -1,4 +1,6 @@
-// Objects: members come in any order, each name once.
+// Objects: members come in the order of the schema's properties, each name once, and then those with other names.
+// Without an order an object of n optional members had 2^n states; with it there are n. Names that only complements,
+// constants and dependencies speak of have no place and may come anywhere.
 
 #include <fmt/core.h>
 
@@ -11,19 +13,23 @@ namespace forge::text::constraint {
 namespace {
 
 constexpr std::size_t kWantedMax = 6;
+constexpr std::uint32_t kFewNames = 1000;  ///< above it, other names are taken for enough
 
 }  // namespace
 
 const std::vector<std::unique_ptr<SchemaMachine::ObjectForm>>& SchemaMachine::object_forms(SchemaSet set) {
   if (const auto known = object_forms_.find(set); known != object_forms_.end()) return known->second;
   std::vector<std::unique_ptr<ObjectForm>> forms;
-  for (const auto& object : normalizer_.normal(set).objects)
-    if (auto form = object_form(object)) forms.push_back(std::move(form));
+  const auto& normal = normalizer_.normal(set);
+  const auto places = normalizer_.places(normal);
+  for (const auto& object : normal.objects)
+    if (auto form = object_form(object, places)) forms.push_back(std::move(form));
   return object_forms_[set] = std::move(forms);
 }
 
 /// Nothing if no object satisfies the case.
-std::unique_ptr<SchemaMachine::ObjectForm> SchemaMachine::object_form(const ObjectCase& object) {
+std::unique_ptr<SchemaMachine::ObjectForm> SchemaMachine::object_form(const ObjectCase& object,
+                                                                      const SchemaNormalizer::Places& places) {
   if (object.wanted.size() > kWantedMax || (!object.wanted.empty() && object.max != kUnbounded))
     document_.refuse(document_.root(), "",
                      "not supported: not, oneOf or if need too many members of one object, or some together with "
@@ -41,9 +47,25 @@ std::unique_ptr<SchemaMachine::ObjectForm> SchemaMachine::object_form(const Obje
     }
     for (std::size_t i = 0; i < object.wanted.size(); ++i)
       if (normalizer_.matches(object.wanted[i].names, name)) member.wanted |= 1U << i;
+    if (const auto place = places.find(name); place != places.end()) member.place = place->second;
     member.key = pool_.concat(json_.quoted(std::string_view(name)), json_.colon());
     form->required += member.required ? 1 : 0;
     form->members.push_back(std::move(member));
+  }
+  if (form->wanted.empty()) {
+    std::vector<std::pair<std::string, Member>> sorted;
+    for (auto& member : form->members) {
+      const auto quoted = json_.quoted(std::string_view(member.name));
+      sorted.emplace_back(pool_.words(quoted, 1, SIZE_MAX).value().at(0), std::move(member));
+    }
+    std::ranges::sort(sorted, {}, [](const auto& one) -> const std::string& { return one.first; });
+    std::vector<std::string> keys;
+    form->members.clear();
+    for (auto& [key, member] : sorted) {
+      keys.push_back(key);
+      form->members.push_back(std::move(member));
+    }
+    form->keys = std::make_shared<const std::vector<std::string>>(std::move(keys));
   }
   for (const auto& [names, value] : normalizer_.other_names(object)) {
     if (!normalizer_.inhabited(value)) continue;
@@ -54,11 +76,19 @@ std::unique_ptr<SchemaMachine::ObjectForm> SchemaMachine::object_form(const Obje
   }
   form->counts = form->max != kUnbounded || form->min > form->required;
   form->distinct = form->min > form->required && form->min > 1 && !form->others.empty();
+  if (!form->others.empty()) form->others_max = kUnbounded;
+  if (form->distinct && form->min <= kFewNames) {
+    form->others_max = 0;
+    for (const auto& [names, value] : normalizer_.other_names(object)) {
+      if (!normalizer_.inhabited(value)) continue;
+      const auto few = pool_.words(names, form->min, kFewNames * 100);
+      form->others_max += few ? static_cast<std::uint32_t>(few->size()) : form->min;
+    }
+  }
   ObjectState state{.form = form.get(), .left = std::vector<bool>(form->members.size(), true)};
   state.required = form->required;
   state.wanted = (1U << form->wanted.size()) - 1;
-  if (form->required > form->max || !viable(state)) return nullptr;
-  if (form->others.empty() && form->members.size() < form->min) return nullptr;
+  if (form->required > form->max || !viable(state) || !reaches_min(state)) return nullptr;
   return form;
 }
 
@@ -99,27 +129,86 @@ Expr SchemaMachine::members(const ObjectState& state) {
   return at->second = later(facts, [this, state] { return members_body(state); });
 }
 
+/// Whether one more member may come, apart from those that must.
+bool SchemaMachine::has_room(const ObjectState& state, bool required) {
+  const auto max = state.form->max;
+  return max == kUnbounded || state.count + state.required + (required ? 0U : 1U) <= max;
+}
+
+/// The place of the first member left that must come; none may be left out before it.
+std::uint32_t SchemaMachine::next_required(const ObjectState& state) {
+  auto first = kUnplaced;
+  for (std::size_t i = 0; i < state.left.size(); ++i)
+    if (const auto& member = state.form->members[i]; state.left[i] && member.required)
+      first = std::min(first, member.place);
+  return first;
+}
+
+/// Whether there are members enough for minProperties.
+bool SchemaMachine::reaches_min(const ObjectState& state) {
+  const auto& form = *state.form;
+  if (form.min <= form.required || form.others_max == kUnbounded) return true;
+  std::size_t most = state.count + form.others_max - state.used.size();
+  most += static_cast<std::size_t>(std::ranges::count(state.left, true));
+  return most >= form.min;
+}
+
+/// Without the members whose place is before `place`.
+void SchemaMachine::pass(ObjectState& state, std::uint32_t place) {
+  for (std::size_t i = 0; i < state.left.size(); ++i)
+    if (state.form->members[i].place < place) state.left[i] = false;
+}
+
+/// The members that have a name of their own, and what follows each.
+Expr SchemaMachine::named_members(const ObjectState& state) {
+  const auto& form = *state.form;
+  auto left = state.left;
+  const auto after = [state](std::uint32_t i) {
+    const auto& member = state.form->members[i];
+    auto next = state;
+    next.first = false;
+    next.count = state.form->counts ? state.count + 1 : 0;
+    next.left[i] = false;
+    if (member.place != kUnplaced) pass(next, member.place);
+    next.required -= member.required ? 1 : 0;
+    return next;
+  };
+  const auto until = next_required(state);
+  const bool may_lack = form.min > form.required && form.others_max != kUnbounded;
+  pool_.spend(left.size());
+  for (std::uint32_t i = 0; i < left.size(); ++i) {
+    const auto& member = form.members[i];
+    const bool in_order = member.place == kUnplaced || member.place <= until;
+    left[i] = left[i] && in_order && has_room(state, member.required);
+    if (left[i] && may_lack) left[i] = reaches_min(after(i));
+  }
+  const auto then = [this, state, after](std::uint32_t i) {
+    const auto& member = state.form->members[i];
+    return after_key(after(i), member.value, member.wanted & state.wanted);
+  };
+  if (form.keys != nullptr)
+    return pool_.choice(form.keys, std::move(left),
+                        [this, then](std::uint32_t i) { return pool_.concat(json_.colon(), then(i)); });
+  std::vector<Expr> all;
+  for (std::uint32_t i = 0; i < left.size(); ++i)
+    if (left[i]) all.push_back(pool_.concat(form.members[i].key, then(i)));
+  return pool_.or_(all);
+}
+
 Expr SchemaMachine::members_body(const ObjectState& state) {
   const auto& form = *state.form;
   std::vector<Expr> next;
-  const auto more = [&](bool required) {  // may one more come, apart from those that must?
-    return form.max == kUnbounded || state.count + state.required + (required ? 0U : 1U) <= form.max;
-  };
-  ObjectState after = state;
+  auto after = state;
   after.first = false;
   after.count = form.counts ? state.count + 1 : 0;
-  for (std::size_t i = 0; i < form.members.size(); ++i) {
-    const auto& member = form.members[i];
-    if (!state.left[i] || !more(member.required)) continue;
-    after.left[i] = false;
-    after.required = state.required - (member.required ? 1 : 0);
-    const auto then = after_key(after, member.value, member.wanted & state.wanted);
-    if (then != RegularPool::kEmpty) next.push_back(pool_.concat(member.key, then));
-    after.left[i] = true;
-  }
-  after.required = state.required;
+  next.push_back(named_members(state));
+  pass(after, kUnplaced);
+  auto other = after;  // after one more name, which reaches_min() would find among those used
+  other.used.emplace_back();
+  const bool may_come =
+      next_required(state) == kUnplaced && has_room(state, false) && (!form.distinct || reaches_min(other));
   for (const auto& others : form.others) {
-    if (!more(false)) break;
+    if (!may_come) break;
     if (!form.distinct) {
       const auto then = after_key(after, others.value, others.wanted & state.wanted);
       if (then != RegularPool::kEmpty) next.push_back(pool_.concat(others.names, pool_.concat(json_.colon(), then)));
