@@ -6,7 +6,8 @@
 // anywhere. Besides, as ECMA-262 has it without the u flag, any ASCII character that is no letter or digit may be
 // escaped, and ']', '}' and a '-' next to a class stand for themselves.
 // Look-ahead is taken where it says something of the whole text: behind a ^ that begins the expression.
-// Refused by name: other look-ahead, look-behind, back-references, \b and \B, inline flags, scripts and other properties.
+// Refused by name: other look-ahead, look-behind, back-references, \b and \B, inline flags, scripts and other
+// properties.
 
 #include <cstddef>
 #include <cstdint>
