@@ -128,3 +128,14 @@ TEST_CASE("a hundred tools in one constraint", "[constraint]") {
   CHECK(bytes[1] < bytes[0] * 12);
   CHECK(bytes[1] < std::size_t{16} << 20);
 }
+
+TEST_CASE("a length beside an expression costs states near its end only", "[constraint]") {
+  const std::size_t length = 200;
+  const auto used = growth(R"({"type": "string", "pattern": "^[a-c:]+(-[a-c]+)*$", "maxLength": 5000})",
+                           '"' + std::string(length, 'a') + '"');
+  // Masks that each state had for itself would alone be this much.
+  CHECK(used < length * TokenTrie::kBands * quoted_trie()->mask_words() * sizeof(std::uint32_t));
+  CHECK_NOTHROW(compile(
+      {ConstraintSyntax::kJsonSchema, R"({"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083})"},
+      quoted_trie()));
+}

@@ -108,6 +108,29 @@ TEST_CASE("anchors hold wherever they stand", "[regex]") {
   CHECK_FALSE(matches("a$b", "ab"));
 }
 
+TEST_CASE("look-ahead at the beginning of the text", "[regex]") {
+  const std::vector<Case> cases{
+      {"^(?!a)[ab]+$", {"b", "ba"}, {"", "a", "ab"}},
+      {"^(?=.*\\d)(?=.*[a-z])\\w{3,}$", {"ab1", "1ab2"}, {"abc", "123", "a1"}},
+      {"^(?!a$|b{2}$)[ab]*", {"", "b", "ab", "bbb"}, {"a", "bb"}},
+      {"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$", {"1", "-1.5", ".5", "007"}, {"", "-", "+.", "1.2.3"}},
+      {"^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$",
+       {"a@b.co", "a.b+c@d-e.f.org"},
+       {".a@b.co", "a..b@c.de", "a@b", "a.@b.co", "a@b..co"}},
+  };
+  for (const auto& [pattern, accept, reject] : cases) {
+    INFO(pattern);
+    for (const auto text : accept) CHECK(matches(pattern, text));
+    for (const auto text : reject) CHECK_FALSE(matches(pattern, text));
+  }
+  CHECK(finds("^(?!a)b?", "cab"));
+  CHECK_FALSE(finds("^(?!a)b?", "ac"));
+  CHECK_FALSE(finds("^(?=ab)", "ba"));
+  CHECK_THAT(refusal("^(?!a)b|c"), Catch::Contains("look-ahead beside alternatives"));
+  CHECK_THAT(refusal("^b(?!a)"), Catch::Contains("look-ahead is not supported"));
+  CHECK_THAT(refusal("^(?!a(?=b))c"), Catch::Contains("look-ahead is not supported"));
+}
+
 TEST_CASE("bad and unsupported syntax is refused where it is", "[regex]") {
   CHECK(refusal("(ab") == "error[usage]: regular expression, byte 3: a group ( is not closed");
   CHECK(refusal("*a") == "error[usage]: regular expression, byte 0: nothing to repeat");

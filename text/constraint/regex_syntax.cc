@@ -17,12 +17,44 @@ class Parser {
   Parser(RegularPool& pool, std::string_view pattern) : pool_(pool), in_(pattern) {}
 
   RegexNode whole() {
+    if (in_.peek() == '^' && in_.peek(1) == '(' && in_.peek(2) == '?' && (in_.peek(3) == '=' || in_.peek(3) == '!'))
+      return behind_conditions();
     auto node = alternatives(0);
     if (!in_.done()) in_.fail("a ) without its (");
     return node;
   }
+  /// What every text must satisfy besides.
+  [[nodiscard]] const std::vector<Expr>& conditions() const { return conditions_; }
 
  private:
+  /// Look-ahead at the beginning of the text says something of all of it, so it is an intersection. Elsewhere it would
+  /// depend on what has been read.
+  RegexNode behind_conditions() {
+    (void)in_.take("^");
+    for (;;) {
+      const bool is_negative = in_.take("(?!");
+      if (!is_negative && !in_.take("(?=")) break;
+      RegexNode begins{.kind = Kind::kConcat};
+      begins.parts.push_back({.kind = Kind::kStart});
+      begins.parts.push_back(alternatives(1));
+      begins.parts.push_back(language(pool_.star(any_character(pool_))));
+      if (!in_.take(")")) in_.fail("a group ( is not closed");
+      const auto texts = language_of(pool_, begins);
+      conditions_.push_back(is_negative ? pool_.not_(texts) : texts);
+    }
+    RegexNode node{.kind = Kind::kConcat};
+    node.parts.push_back({.kind = Kind::kStart});
+    node.parts.push_back(concatenation(0));
+    if (node.parts[1].kind == Kind::kConcat) {
+      auto parts = std::move(node.parts[1].parts);
+      node.parts.pop_back();
+      for (auto& part : parts) node.parts.push_back(std::move(part));
+    }
+    if (in_.take("|")) in_.fail("look-ahead beside alternatives is not supported");
+    if (!in_.done()) in_.fail("a ) without its (");
+    return node;
+  }
+
   static RegexNode language(Expr expr) { return {.language = expr}; }
 
   RegexNode alternatives(unsigned depth) {
@@ -118,6 +150,7 @@ class Parser {
 
   RegularPool& pool_;
   RegexReader in_;
+  std::vector<Expr> conditions_;  // of the whole text
 };
 
 /// Lets any text stand before and behind an alternative where no anchor says otherwise.
@@ -145,9 +178,14 @@ Expr parse_regex(RegularPool& pool, std::string_view pattern, RegexMatch match) 
   if (pattern.size() > kRegexBytesMax)
     throw Error(ErrorCode::kUsage, fmt::format("the regular expression has {} bytes", pattern.size()),
                 fmt::format("the limit is {}", kRegexBytesMax));
-  auto root = Parser(pool, pattern).whole();
+  Parser parser(pool, pattern);
+  auto root = parser.whole();
   if (match == RegexMatch::kSearch) root = searched(pool, std::move(root));
-  return language_of(pool, root);
+  const auto texts = language_of(pool, root);
+  if (parser.conditions().empty()) return texts;
+  auto all = parser.conditions();
+  all.push_back(texts);
+  return pool.and_(all);
 }
 
 }  // namespace forge::text::constraint

@@ -5,7 +5,9 @@
 // \v \f \r \0 \cX \xHH \uHHHH \u{...}, groups of every kind, greedy and lazy quantifiers (the same language), ^ and $
 // anywhere. Besides, as ECMA-262 has it without the u flag, any ASCII character that is no letter or digit may be
 // escaped, and ']', '}' and a '-' next to a class stand for themselves.
-// Refused by name: look-ahead, look-behind, back-references, \b and \B, inline flags, scripts and other properties.
+// Look-ahead is taken where it says something of the whole text: behind a ^ that begins the expression.
+// Refused by name: other look-ahead, look-behind, back-references, \b and \B, inline flags, scripts and other
+// properties.
 
 #include <cstddef>
 #include <cstdint>

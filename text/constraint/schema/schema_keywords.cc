@@ -247,7 +247,13 @@ void SchemaNormalizer::add_texts(const SchemaJson& schema, NormalSchema& normal)
   if (all.size() == 2 && (min || max) && pool().is_plain(all[1]) && surely_includes(pool(), all[0], all[1]))
     all.erase(all.begin());
   const auto language = pool().and_(all);
-  normal.texts = pool().is_empty(language) ? RegularPool::kEmpty : language;
+  try {
+    normal.texts = pool().is_empty(language) ? RegularPool::kEmpty : language;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kMemory) throw;
+    const auto* keyword = schema.contains("pattern") ? "pattern" : schema.contains("format") ? "format" : "maxLength";
+    document_.refuse(schema, keyword, "too complex together with what else the string must satisfy");
+  }
 }
 
 void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal) {
