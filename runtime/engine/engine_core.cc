@@ -117,6 +117,10 @@ std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request requ
     }
   } catch (const Error& error) {
     return std::unexpected(Refusal{.kind = RefusalKind::kInvalid, .asked = 0, .limit = 0, .message = error.line()});
+  } catch (const std::exception& error) {
+    return std::unexpected(
+        Refusal{.kind = RefusalKind::kInternal,
+                .message = fmt::format("error[internal]: preparing a request: {}", printable(error.what()))});
   }
   prepared->stream = std::make_shared<Stream>(r.samples, std::move(r.on_event));
   prepared->usage.prompt_tokens = r.prompt.size();

@@ -62,8 +62,8 @@ struct Request {
   /// in order.
   std::function<bool(std::uint32_t sample, std::int32_t token)> stop;
   /// Makes the constraint of each sample, in prepare(); empty: every token may come. A sample ends with kStop where its
-  /// constraint allows no more than the end. Tokens that it forces are not sampled, unless log probabilities or logit
-  /// biases are requested. Errors of a constraint end its request.
+  /// constraint allows no more than the end. Tokens that it forces are not sampled, but for one that a logit bias is
+  /// against, and log probabilities change no token. Errors of a constraint end its request.
   std::function<std::unique_ptr<runtime::TokenConstraint>()> constraint;
   std::function<void()> on_event;  ///< see Stream's constructor
 };

@@ -124,19 +124,26 @@ void EngineCore::handle_token(const StepOutput& given, const StepRows& rows) {
   if (was_forced) constrained->forced.erase(constrained->forced.begin());
   if (!take_token(key, open, std::move(event)) || !constrained) return;
   if (!was_forced) find_forced(key, open);
-  if (!constrained->forced.empty()) forced_.push_back(key);
+  // A token that is appended has no row of logits, from which log probabilities are taken; then masks force it.
+  if (!constrained->forced.empty() && !open.request.logprobs) forced_.push_back(key);
 }
 
-/// Asks the constraint what must follow the token that was sampled. A forced token has no row of logits, so a request
-/// that wants log probabilities samples it like any other; so does one with a logit bias, which may be against it.
+/// Asks the constraint what must follow the token that was sampled. Where a logit bias is against one of these tokens
+/// the model has a choice again: the same text may have another spelling.
 void EngineCore::find_forced(SequenceKey key, Prepared& open) {
-  auto& constrained = *open.samples[key.sample].constrained;
-  if (open.request.logprobs || !open.request.sampling.logit_bias.empty()) return;
+  auto& forced = open.samples[key.sample].constrained->forced;
+  std::string line;
   try {
-    constrained.forced = constrained.constraint->forced(kForcedMax);
+    forced = open.samples[key.sample].constrained->constraint->forced(kForcedMax);
   } catch (const Error& error) {
-    end_sample(open, {.sample = key.sample, .finish = FinishReason::kError, .error = error.line()});
+    line = error.line();
+  } catch (const std::exception& error) {
+    line = fmt::format("error[internal]: forced tokens: {}", printable(error.what()));
   }
+  if (!line.empty())
+    return end_sample(open, {.sample = key.sample, .finish = FinishReason::kError, .error = std::move(line)});
+  for (const auto& bias : open.request.sampling.logit_bias)
+    if (bias.bias < 0) forced.erase(std::ranges::find(forced, bias.token), forced.end());
 }
 
 /// Appends event.token to the sample: stop tokens, the constraint, the client's stop callback, the length limit.

@@ -61,6 +61,8 @@ ApiError error_of(const engine::Refusal& refusal, int retry_after_s, std::string
               .message = refusal.message,
               .category = ErrorCategory::kDevice,
               .retry_after_s = retry_after_s};
+    case RefusalKind::kInternal:
+      return {.status = 500, .code = "internal", .message = refusal.message, .category = ErrorCategory::kInternal};
     default:
       return bad_request("invalid_value", refusal.message);
   }
