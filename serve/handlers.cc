@@ -190,7 +190,7 @@ Handlers::Result Handlers::chat(Call& call) {
                                  "tool_choice"));
   Job job{.model = *model, .params = std::move(body->params), .input = "messages", .dialect = chat_dialect};
   if (job.params.structured) job.chat = *text;
-  job.answer = (*model)->answer_rules(*body, *std::move(text));
+  job.answer = (*model)->answer_rules(*body, *std::move(text), static_cast<bool>(*calls));
   job.calls = *std::move(calls);
   job.include_reasoning = body->include_reasoning;
   job.thinking_budget = body->thinking_budget;

@@ -75,13 +75,16 @@ Read<std::string> ServedModel::render(std::string_view conversation) const {
   }
 }
 
-std::shared_ptr<const AnswerRules> ServedModel::answer_rules(const ChatBody& body, std::string prompt) const {
+std::shared_ptr<const AnswerRules> ServedModel::answer_rules(const ChatBody& body, std::string prompt,
+                                                             bool calls_bound) const {
   const bool calls = !body.tools.empty();
   AnswerRules rules{.format = calls ? answers_ : plain_answers_,
                     .tools = text::ToolTypes::parse(calls ? body.tools : "[]"),
                     .prompt = std::move(prompt),
                     .shown = calls ? &shown_ : &plain_shown_,
-                    .one_call = calls && !body.parallel_tool_calls};
+                    .one_call = calls && !body.parallel_tool_calls,
+                    .calls_bound = calls_bound,
+                    .calls_forced = calls_bound && body.tool_choice.kind != ToolChoice::Kind::kAuto};
   if (body.reasoning_in_content)
     for (auto* marker : {&rules.format.think_open, &rules.format.think_close, &rules.format.opened_by_prompt})
       marker->clear();

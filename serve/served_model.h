@@ -58,8 +58,9 @@ class ServedModel {
   /// Renders a conversation (ChatBody::conversation, JSON) with the model's chat template. Errors: 400 without a
   /// template, or when it fails.
   [[nodiscard]] Read<std::string> render(std::string_view conversation) const;
-  /// How the answer to a chat is to be read. `prompt`: as rendered.
-  [[nodiscard]] std::shared_ptr<const AnswerRules> answer_rules(const ChatBody& body, std::string prompt) const;
+  /// How the answer to a chat is to be read. `prompt`: as rendered. `calls_bound`: its calls are constrained.
+  [[nodiscard]] std::shared_ptr<const AnswerRules> answer_rules(const ChatBody& body, std::string prompt,
+                                                                bool calls_bound) const;
   /// What constrains a text, or the content of a chat's answer (StructuredAnswers::start).
   [[nodiscard]] Read<MakeConstraint> constraint(const StructuredOutput& output,
                                                 std::optional<std::string_view> prompt) {

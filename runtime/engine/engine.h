@@ -92,6 +92,8 @@ class Engine final : private StepWatch {
 
   [[nodiscard]] const runtime::Executor& executor() const { return *executor_; }
   [[nodiscard]] const EngineOptions& options() const { return core_.options(); }
+  /// The most sequences that run at once, and so the most samples of one request.
+  [[nodiscard]] std::size_t sequences() const { return core_.scheduler().limits().sequences; }
   /// The model is an encoder: it generates no tokens.
   [[nodiscard]] bool encodes() const { return core_.encodes(); }
 

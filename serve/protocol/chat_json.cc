@@ -51,18 +51,26 @@ void settle_arguments(Json& function, const std::string& name) {
     refuse_message(fmt::format("the arguments of a call of '{}' are not a JSON object", printable(name)));
 }
 
+/// Clients send back all members of what they got, most of them null.
+void erase_nulls(Json& object) {
+  for (auto member = object.begin(); member != object.end();)
+    member = member->is_null() ? object.erase(member) : std::next(member);
+}
+
 void settle_call(Json& call, std::set<std::string, std::less<>>& ids) {
   if (!call.is_object()) refuse_message("a tool call is not an object");
+  erase_nulls(call);
   if (call.value("type", Json("function")) != "function")
     throw Refused{bad_request("not_supported", "a tool call is not of type function", "messages")};
   if (!call.contains("function") || !call["function"].is_object()) refuse_message("a tool call has no function");
   auto& function = call["function"];
+  erase_nulls(function);
   if (!function.contains("name") || !function["name"].is_string() || function["name"].empty())
     refuse_message("a tool call's function has no name");
   settle_arguments(function, function["name"].get<std::string>());
   call["type"] = "function";
   const auto id = call.find("id");
-  if (id == call.end() || id->is_null()) return;
+  if (id == call.end()) return;
   if (!id->is_string()) refuse_message("a tool call's id is not a string");
   ids.insert(id->get<std::string>());
 }
@@ -84,9 +92,7 @@ void settle_reasoning(Json& message) {
 void settle_message(Json& message, std::set<std::string, std::less<>>& ids) {
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
     refuse_message("a message is not an object with a role");
-  // Clients send back all members of an answer, most of them null.
-  for (auto member = message.begin(); member != message.end();)
-    member = member->is_null() ? message.erase(member) : std::next(member);
+  erase_nulls(message);
   settle_content(message);
   settle_reasoning(message);
   if (const auto calls = message.find("tool_calls"); calls != message.end()) {

@@ -61,7 +61,7 @@ TEST_CASE("a failed step is retried or reported as a device error, for whole ans
   device.next_fault = FakeExecutor::Fault::kForeign;
   const auto stream = ask(server, post("/v1/completions", R"({"prompt":"a","stream":true})"));
   CHECK(stream.starts_with("HTTP/1.1 200 "));
-  CHECK(has(stream, R"(data: {"error":{"message":"error[internal])"));
+  CHECK(has(stream, R"(data: {"error":{"message":"a step failed: )"));
   CHECK(has(stream, "data: [DONE]\n\n"));
   CHECK(server.idle().metrics.failed_steps == 3);
 }

@@ -221,6 +221,89 @@ TEST_CASE("a strict tool's call is constrained once its marker is there, and oth
   CHECK(wrong["message"]["tool_calls"][0]["function"]["name"] == "weather");
 }
 
+TEST_CASE("a stop string inside a free call cuts it, and the finish reason does not say that the call is complete") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  const std::string call = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+  for (const auto* stop : {"Par", "}", "\"arguments\"", "name"}) {
+    body["stop"] = {stop};
+    CAPTURE(stop);
+    CHECK(chat.answer(body, "Wait. " + call)["choices"][0]["finish_reason"] == "stop");
+    CHECK(joined(chat.events(body, "Wait. " + call))["finish_reason"] == "stop");
+  }
+  // Behind a complete call and before one it ends the answer as always.
+  body["stop"] = {"Wait"};
+  const auto after = chat.answer(body, call + "Wait. More.")["choices"][0];
+  CHECK((after["finish_reason"] == "tool_calls" && after["message"]["tool_calls"].size() == 1));
+  const auto before = chat.answer(body, "So. Wait. " + call)["choices"][0];
+  CHECK((before["finish_reason"] == "stop" && before["message"]["content"] == "So. "));
+  // So does a token id.
+  body.erase("stop");
+  body["stop_token_ids"] = {chat.encode("P")[0]};
+  CHECK(chat.answer(body, call)["choices"][0]["finish_reason"] == "stop");
+}
+
+TEST_CASE("stops are not looked for inside calls that a constraint writes") {
+  ScriptedChat chat;
+  const std::string call = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+  for (const bool forced : {true, false}) {
+    CAPTURE(forced);
+    auto body = weather_body();
+    body["max_tokens"] = 200;
+    if (forced)
+      body["tool_choice"] = "required";
+    else
+      body["tools"][0]["function"]["strict"] = true;
+    body["parallel_tool_calls"] = false;
+    body["stop"] = {"Par", "}", "name"};
+    if (forced) body["stop_token_ids"] = {chat.encode("P")[0]};
+    const auto choice = chat.answer(body, call)["choices"][0];
+    INFO(choice.dump());
+    CHECK(choice["finish_reason"] == "tool_calls");
+    CHECK(choice["message"]["tool_calls"][0]["function"]["arguments"] == "{\"city\": \"Paris\"}");
+    const auto message = joined(chat.events(body, call));
+    CHECK(
+        (message["finish_reason"] == "tool_calls" && message["tool_calls"][0]["arguments"] == "{\"city\": \"Paris\"}"));
+    if (forced) continue;
+    body["stop"] = {"look"};  // text before a call that may come is the model's own
+    const auto text = chat.answer(body, "I look. " + call)["choices"][0];
+    CHECK((text["finish_reason"] == "stop" && text["message"]["content"] == "I "));
+  }
+}
+
+TEST_CASE("usage tells the tokens of reasoning, with its markers") {
+  ScriptedChat chat;
+  const auto usage = [&](const std::string& text) {
+    return chat.answer(weather_body(), text)["usage"]["completion_tokens_details"]["reasoning_tokens"];
+  };
+  CHECK(usage("<think>Hmm.</think>Yes.") == 6);
+  CHECK(usage("Yes.") == 0);
+  auto body = weather_body();
+  body["stream_options"] = {{"include_usage", true}};
+  body["stream"] = true;
+  CHECK(chat.events(body, kTwoCalls).back()["usage"]["completion_tokens_details"]["reasoning_tokens"] ==
+        chat.encode("<think>\nWhich city?\n</think>").size());
+}
+
+TEST_CASE("more samples than can run at once wait, and are those of single requests") {
+  ScriptedChat chat;
+  const auto ask_for = [&](std::size_t n, int seed, const std::string& stop) {
+    Json body{{"prompt", "a"}, {"n", n}, {"seed", seed}, {"max_tokens", 6}, {"stop", {stop}}};
+    return json_of(ask(chat.server, post("/v1/completions", body.dump())));
+  };
+  const auto all = ask_for(11, 5, "zzz");  // four at a time
+  REQUIRE(all["choices"].size() == 11);
+  std::size_t tokens = 0;
+  for (int i = 0; i < 11; ++i) {
+    const auto one = ask_for(1, 5 + i, "zzz");
+    CHECK(all["choices"][i]["text"] == one["choices"][0]["text"]);
+    CHECK(all["choices"][i]["index"] == i);
+    tokens += one["usage"]["completion_tokens"].get<std::size_t>();
+  }
+  CHECK((all["usage"]["completion_tokens"] == tokens && all["usage"]["prompt_tokens"] == 1));
+  CHECK(all["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>() <= 1);
+}
+
 TEST_CASE("bad tools, choices and histories are refused with one line") {
   ScriptedChat chat;
   const auto with = [](auto change) {
@@ -254,6 +337,10 @@ TEST_CASE("bad tools, choices and histories are refused with one line") {
                 {"tool_calls", {{{"id", "a"}, {"function", {{"name", "weather"}, {"arguments", arguments}}}}}}};
   };
   CHECK(history(called("{}")) == "ok");
+  auto nulls = called("{}");
+  nulls["tool_calls"][0].update({{"id", nullptr}, {"index", nullptr}, {"type", nullptr}});
+  nulls["tool_calls"][0]["function"]["strict"] = nullptr;
+  CHECK(history(nulls) == "ok");
   CHECK(history(called("")) == "ok");
   CHECK(history(called(Json::object())) == "ok");
   CHECK(history(called("{city")) == "invalid_value messages");

@@ -302,7 +302,7 @@ std::string calls_text(const CallLayout& layout, std::span<const WrittenCall> ca
                       .parts = {}});
     add_text(pieces, layout.close, calls[i].name);
     for (const auto& piece : pieces)
-      out += piece.kind == Kind::kId      ? std::string("000000000")
+      out += piece.kind == Kind::kId      ? (calls[i].id.empty() ? std::string("000000000") : calls[i].id)
              : piece.kind == Kind::kIndex ? std::to_string(i)
                                           : piece.text;
   }

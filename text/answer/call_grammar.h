@@ -48,6 +48,7 @@ void trim_literals(std::vector<CallPiece>& pieces, std::string_view prompt, std:
 /// The text of an answer's calls. Arguments are objects as JSON. Empty if the layout is unknown.
 struct WrittenCall {
   std::string name, arguments;
+  std::string id;  ///< nine letters or digits, where the layout has one; empty: zeros
 };
 [[nodiscard]] std::string calls_text(const CallLayout& layout, std::span<const WrittenCall> calls);
 

@@ -127,6 +127,11 @@ HistoryForm probe_history(const Prober& prober, const std::optional<CallForm>& f
   const CallForm used = form.value_or(CallForm{});
   history.arguments_as_text = used.as_text;
   history.null_content = used.null_content;
+  std::string with_content = call_message(used);
+  const std::string_view none = used.null_content ? "null" : "\"\"";
+  with_content.replace(with_content.find(none), none.size(), "\"Zebra forge content\"");
+  const auto shown = prober.after_user(with_content, false, true);
+  history.content_beside_calls = !form || (shown.contains(kProbeName) && shown.contains(kContent));
   CallForm common = used;
   common.common_id = true;
   history.short_ids = form && !prober.after_user(call_message(common), false, true).contains(kProbeName);
