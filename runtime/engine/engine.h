@@ -98,7 +98,7 @@ class Engine final : private StepWatch {
   [[nodiscard]] bool encodes() const { return core_.encodes(); }
 
  private:
-  void begin() override;
+  void begin(Part part) override;
   bool end() override { return watchdog_.end(); }
   void run();
   void turn();
@@ -117,6 +117,7 @@ class Engine final : private StepWatch {
   EngineStatus status_;
   Time unhealthy_until_{};
   std::atomic<bool> stuck_{false}, broken_{false};
+  std::atomic<Part> part_{Part::kDevice};  ///< what the watchdog looks at
   std::thread thread_;
 };
 
