@@ -177,7 +177,7 @@ Handlers::Result Handlers::chat(Call& call) {
   if (!body) return answer_of(body.error());
   const auto model = generator(call, body->model);
   if (!model) return answer_of(model.error());
-  auto text = (*model)->render(body->conversation);
+  auto text = (*model)->render(*body);
   if (!text) return answer_of(text.error());
   auto ids = (*model)->encode(*text);
   if (!ids) return answer_of(ids.error());
@@ -334,7 +334,7 @@ Handlers::Result Handlers::apply_template(Call& call) {
   if (!body) return answer_of(body.error());
   const auto model = generator(call, body->model);
   if (!model) return answer_of(model.error());
-  const auto text = (*model)->render(body->conversation);
+  const auto text = (*model)->render(*body);
   if (!text) return answer_of(text.error());
   JsonWriter json(JsonLayout::kCompact);
   return answer_of(Response{.body = json.open('{').field("prompt", *text).close().take()});

@@ -59,7 +59,9 @@ class Fitter {
 
   void fit_calls(Json& message) const {
     const bool writes = !message["content"].get_ref<const std::string&>().empty();
-    if (!form_.shows_calls || (writes && !form_.content_beside_calls)) return calls_to_content(message);
+    const bool cut = std::ranges::any_of(message["tool_calls"],
+                                         [](const Json& call) { return call["function"]["arguments"].is_string(); });
+    if (!form_.shows_calls || cut || (writes && !form_.content_beside_calls)) return calls_to_content(message);
     for (auto& call : message["tool_calls"]) {
       auto& arguments = call["function"]["arguments"];
       if (form_.arguments_as_text) arguments = text::spaced_json(arguments.dump());

@@ -65,6 +65,7 @@ struct ChatBody {
   std::string tools;          ///< the tools that may be called, a JSON list; empty: none
   bool strict_tools = false;  ///< one of them is strict
   ToolChoice tool_choice;
+  bool has_cut_calls = false;  ///< the conversation has a call whose arguments are text that is no JSON
   bool parallel_tool_calls = true;
   bool include_reasoning = true;
   bool reasoning_in_content = false;           ///< reasoning_format none: it stays in the content, between its markers

@@ -221,6 +221,49 @@ TEST_CASE("many client threads, some of which disconnect: nothing is left, and t
   CHECK(server.connect() < 0);
 }
 
+namespace {
+
+/// Answers of which a poll fails: the first one, or the second one of a stream.
+struct FailingService final : Service {
+  struct Failing final : Answer {
+    explicit Failing(bool streams) : streams_(streams) {}
+    Part poll() override {
+      if (!std::exchange(streams_, false)) throw std::bad_alloc();
+      return {.head = Response{.content_type = "text/event-stream"}, .data = "data: {}\n\n"};
+    }
+    bool streams_;
+  };
+  std::string new_id() override { return "1"; }
+  bool wants_body(const HttpRequest&) const override { return true; }
+  std::unique_ptr<Answer> answer(HttpRequest request, Wake wake) override {
+    wakes.push_back(wake);
+    wake();
+    return std::make_unique<Failing>(request.target == "/stream");
+  }
+  Response refuse(BadHttp why) override { return {.status = why == BadHttp::kFailed ? 500U : 400U, .body = "x"}; }
+  void ended(const HttpRequest&, const Outcome& outcome) override { statuses.push_back(outcome.status); }
+  std::vector<Wake> wakes;
+  std::vector<unsigned> statuses;
+};
+
+}  // namespace
+
+TEST_CASE("an answer that fails is a 500 or the end of its stream, and a wake that comes later touches nothing") {
+  FailingService service;
+  HttpServer server(service, {});
+  const auto port = server.listen("127.0.0.1", 0);
+  std::thread network([&] { server.run(); });
+  for (int i = 0; i < 4; ++i) {
+    CHECK(ask(port, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 500 "));
+    const auto stream = ask(port, "GET /stream HTTP/1.1\r\n\r\n");
+    CHECK((stream.starts_with("HTTP/1.1 200 ") && has(stream, "data: {}") && stream.ends_with("0\r\n\r\n")));
+    for (const auto& wake : service.wakes) wake();
+  }
+  server.stop();
+  network.join();
+  CHECK(service.statuses == std::vector<unsigned>{500, 200, 500, 200, 500, 200, 500, 200});
+}
+
 TEST_CASE("signals have their default action again once the network has shut down") {
   const auto is_default = [] {
     struct sigaction now{};

@@ -174,6 +174,23 @@ TEST_CASE("answers that clients send back are rendered as the model wrote them")
   CHECK(chat.prompt(body).find("</think>\n\nI look.\n<tool_call>") != std::string::npos);
 }
 
+TEST_CASE("a call that was cut can be sent back, and is rendered as the model wrote it") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["max_tokens"] = 48;
+  const auto said = kTwoCalls.substr(kTwoCalls.find("<tool_call>"));
+  const auto message = chat.answer(body, said)["choices"][0]["message"];
+  REQUIRE(message["tool_calls"].size() == 1);
+  const auto arguments = message["tool_calls"][0]["function"]["arguments"].get<std::string>();
+  INFO(message.dump());
+  REQUIRE((!arguments.empty() && !Json::accept(arguments)));
+  body["messages"].push_back(message);
+  CHECK(has(chat.prompt(body), "<tool_call>\n{\"name\": \"weather\", \"arguments\": " + arguments));
+  body["messages"][1]["tool_calls"][0]["function"]["arguments"] = "[1]";
+  const auto refused = ask(chat.server, post("/apply-template", body.dump()));
+  CHECK(has(refused, R"("message":"messages[1]: the arguments of a call of 'weather' are not a JSON object")"));
+}
+
 TEST_CASE("tool_choice required and by name: what the model says is made a call that fits the schema") {
   ScriptedChat chat;
   auto body = weather_body();
@@ -201,6 +218,37 @@ TEST_CASE("tool_choice required and by name: what the model says is made a call 
     CHECK(answer["message"]["tool_calls"][0]["function"]["name"] == "weather");
     body.erase("thinking_budget");
   }
+}
+
+TEST_CASE("allowed_tools: the model is told of these tools, and calls no other") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["tools"].push_back(Json::parse(R"({"type":"function","function":{"name":"clock"}})"));
+  const auto choose = [&](const char* mode, std::vector<const char*> names) {
+    Json tools = Json::array();
+    for (const auto* name : names) tools.push_back({{"type", "function"}, {"function", {{"name", name}}}});
+    body["tool_choice"] = {{"type", "allowed_tools"}, {"allowed_tools", {{"mode", mode}, {"tools", tools}}}};
+  };
+  choose("auto", {"clock"});
+  CHECK((has(chat.prompt(body), "clock") && !has(chat.prompt(body), "weather")));
+  CHECK(chat.answer(body, "Hi.")["choices"][0]["message"]["content"] == "Hi.");
+  choose("required", {"clock"});
+  body["max_tokens"] = 200;
+  body["parallel_tool_calls"] = false;
+  const auto choice = chat.answer(body, "<tool_call>\n{\"name\": \"weather\", ")["choices"][0];
+  INFO(choice.dump());
+  CHECK(choice["message"]["tool_calls"][0]["function"]["name"] == "clock");
+  choose("auto", {"clock", "weather"});
+  CHECK(has(chat.prompt(body), "weather"));
+  for (const auto& [mode, name] : {std::pair{"auto", "nix"}, {"none", "clock"}}) {
+    choose(mode, {name});
+    CHECK(chat.refusal(body) == "invalid_value tool_choice");
+  }
+  choose("auto", {});
+  CHECK(chat.refusal(body) == "invalid_value tool_choice");
+  choose("auto", {"clock"});
+  body["tool_choice"]["allowed_tools"]["x"] = 1;
+  CHECK(chat.refusal(body) == "unknown_member tool_choice.allowed_tools.x");
 }
 
 TEST_CASE("a strict tool's call is constrained once its marker is there, and other text is not") {
@@ -343,7 +391,7 @@ TEST_CASE("bad tools, choices and histories are refused with one line") {
   CHECK(history(nulls) == "ok");
   CHECK(history(called("")) == "ok");
   CHECK(history(called(Json::object())) == "ok");
-  CHECK(history(called("{city")) == "invalid_value messages");
+  CHECK(history(called("{city")) == "ok");  // an answer that was cut
   CHECK(history(called("[1]")) == "invalid_value messages");
   CHECK(history({{"role", "assistant"}, {"tool_calls", {5}}}) == "invalid_value messages");
   CHECK(history({{"role", "assistant"}, {"tool_calls", {{{"id", "a"}, {"function", Json::object()}}}}}) ==

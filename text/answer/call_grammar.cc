@@ -225,6 +225,7 @@ std::string spaced(const Json& json) {
 }
 
 std::string arguments_text(const CallLayout& layout, const Json& arguments) {
+  if (arguments.is_string()) return arguments.get<std::string>();  // of a call that was cut
   if (layout.arguments == CallLayout::Arguments::kJson) return spaced(arguments);
   std::string out;
   for (const auto& [key, value] : arguments.items()) {

@@ -45,7 +45,8 @@ void trim_literals(std::vector<CallPiece>& pieces, std::string_view prompt, std:
 /// {"id": 9}, {"index": true}, {"choice": [PIECES, ...]}, {"optional": PIECES}, {"repeat": PIECES}.
 [[nodiscard]] std::string pieces_json(std::span<const CallPiece> pieces);
 
-/// The text of an answer's calls. Arguments are objects as JSON. Empty if the layout is unknown.
+/// The text of an answer's calls. Arguments are objects as JSON, or a JSON string that is printed as it is. Empty if
+/// the layout is unknown.
 struct WrittenCall {
   std::string name, arguments;
   std::string id;  ///< nine letters or digits, where the layout has one; empty: zeros
