@@ -135,8 +135,8 @@ Json read_messages(Fields& fields, bool& has_cut_calls) {
   return messages;
 }
 
-/// One tool as templates expect it. `names`: of the tools so far.
-void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, bool& is_strict) {
+/// One tool as templates expect it. `names`: of the tools so far, `strict_tools`: of those that are strict.
+void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, std::vector<std::string>& strict_tools) {
   if (!tool.is_object()) refuse_value("tools", "a tool is not an object");
   if (tool.value("type", Json("function")) != "function")
     throw Refused{bad_request("not_supported", "only tools of type function are supported", "tools")};
@@ -155,7 +155,7 @@ void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, bool& is
   if (strict != function.end()) {
     if (!strict->is_boolean() && !strict->is_null())
       refuse_value("tools", fmt::format("strict of '{}' is not true or false", name));
-    is_strict = is_strict || *strict == true;
+    if (*strict == true) strict_tools.push_back(name);
     function.erase(strict);  // meant for the server
   }
   auto& parameters = function["parameters"];
@@ -164,14 +164,14 @@ void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, bool& is
   tool["type"] = "function";
 }
 
-Json read_tools(Fields& fields, std::set<std::string, std::less<>>& names, bool& is_strict) {
+Json read_tools(Fields& fields, std::set<std::string, std::less<>>& names, std::vector<std::string>& strict_tools) {
   const auto* value = fields.take("tools");
   if (value == nullptr) return Json::array();
   if (!value->is_array()) refuse_value("tools", "tools is not a list");
   if (value->size() > kToolsMax)
     refuse_value("tools", fmt::format("{} tools are given; at most {} are allowed", value->size(), kToolsMax));
   Json tools = *value;
-  for (auto& tool : tools) settle_tool(tool, names, is_strict);
+  for (auto& tool : tools) settle_tool(tool, names, strict_tools);
   return tools;
 }
 
@@ -313,6 +313,7 @@ void read_conversation(Fields& fields, ChatBody& body) {
   std::set<std::string, std::less<>> names;
   Json tools = read_tools(fields, names, body.strict_tools);
   body.tool_choice = read_tool_choice(fields, names);
+  std::erase_if(body.strict_tools, [&](const std::string& name) { return !names.contains(name); });
   std::erase_if(tools.get_ref<Json::array_t&>(),
                 [&](const Json& tool) { return !names.contains(tool["function"]["name"].get<std::string>()); });
   body.parallel_tool_calls = fields.boolean("parallel_tool_calls", true);

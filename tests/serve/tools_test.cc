@@ -352,6 +352,28 @@ TEST_CASE("more samples than can run at once wait, and are those of single reque
   CHECK(all["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>() <= 1);
 }
 
+TEST_CASE("the arguments of a tool that is not strict are any object beside a strict one") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["tools"].push_back(body["tools"][0]);
+  body["tools"][1]["function"]["name"] = "search";
+  body["tools"][0]["function"]["strict"] = true;
+  body["max_tokens"] = 90;
+  body["parallel_tool_calls"] = false;
+  const auto call = [&](const std::string& name, const std::string& arguments) {
+    const auto text = "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>";
+    const auto choice = chat.answer(body, "<think>A <tool_call>?</think>" + text)["choices"][0];
+    INFO(choice.dump());
+    CHECK(choice["message"]["reasoning_content"] == "A <tool_call>?");
+    REQUIRE(choice["message"]["tool_calls"].size() == 1);
+    return choice["message"]["tool_calls"][0]["function"];
+  };
+  const auto loose = call("search", "{\"city\": 5, \"x\": [null]}");
+  CHECK((loose["name"] == "search" && loose["arguments"] == "{\"city\": 5, \"x\": [null]}"));
+  const auto strict = call("weather", "{\"city\": 5}");
+  CHECK((strict["name"] == "weather" && !strict["arguments"].get<std::string>().starts_with("{\"city\": 5")));
+}
+
 TEST_CASE("bad tools, choices and histories are refused with one line") {
   ScriptedChat chat;
   const auto with = [](auto change) {

@@ -124,6 +124,7 @@ std::string text_of(const std::vector<CallPiece>& pieces, const std::string& too
         break;
       }
       case CallPiece::Kind::kRepeat:
+      case CallPiece::Kind::kKey:
         break;
     }
   }
