@@ -257,11 +257,14 @@ Response Api::refuse(BadHttp why) {
                 .message = "too many connections are open",
                 .category = ErrorCategory::kLoad,
                 .retry_after_s = 1};
+      case BadHttp::kFailed:
+        return {
+            .status = 500, .code = "internal", .message = "the answer failed", .category = ErrorCategory::kInternal};
       default:
         return bad_request("malformed_http", "this is not a valid HTTP request");
     }
   }();
-  metrics_.http_ended(refusal.status);
+  if (why != BadHttp::kFailed) metrics_.http_ended(refusal.status);  // that request ends like others
   log_.write(LogLevel::kWarning, "refused",
              {{"status", std::int64_t{refusal.status}}, {"code", std::string_view(refusal.code)}});
   return error_response(refusal);

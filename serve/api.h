@@ -24,7 +24,7 @@ struct ApiOptions {
   std::vector<std::string> keys;                       ///< accepted API keys; empty: no key is required
   std::vector<std::string> origins;                    ///< allowed CORS origins of web pages; "*": any
   std::chrono::milliseconds request_timeout{600'000};  ///< maximum duration; a request's own timeout may be shorter
-  std::size_t workers = 2;                             ///< threads that parse bodies, tokenise and submit requests
+  std::size_t workers = 4;                             ///< threads that parse bodies, tokenise and submit requests
 };
 
 /// A route without its handler, for the test that compares the routes with openapi.json.

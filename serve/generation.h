@@ -35,6 +35,7 @@ struct Piece {
 /// Token counts of a request over all its choices.
 struct UsageTotals {
   std::size_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  std::optional<std::size_t> reasoning_tokens;  ///< of the generated ones, with their markers; nullopt: not a chat
 };
 
 /// Seconds after which a refused client should retry (Retry-After), from 1 to 60: mean request duration times waiting
@@ -68,7 +69,7 @@ class Generation {
   [[nodiscard]] engine::FinishReason last_finish() const { return last_finish_; }
   /// Complete once ended().
   [[nodiscard]] UsageTotals totals() const;
-  /// Usage of each prompt.
+  /// Usage of each request to the engine.
   [[nodiscard]] std::vector<engine::Usage> usages() const;
   /// Cancels all prompts; their last pieces still come from next().
   void cancel();
@@ -82,10 +83,13 @@ class Generation {
                std::shared_ptr<const AnswerRules> rules);
     std::string push(std::int32_t token);
     std::string flush();
+    /// Whether a sample that ends so has a call that is not complete, and that the model did not end.
+    [[nodiscard]] bool is_cut(engine::FinishReason finish) const;
     const text::Tokenizer* tokenizer;
     text::Detokenizer detokenizer;
     text::StopMatcher matcher;
     std::optional<AnswerReader> reader;
+    bool stops_at_tokens = false;  ///< the request has stop_token_ids
   };
   struct Sample {
     SampleText text;
@@ -93,17 +97,25 @@ class Generation {
     bool begun = false;
   };
 
+  /// A request to the engine, whose samples are the choices from `choice` on. More samples than can run at once are
+  /// several requests.
+  struct Source {
+    engine::RequestHandle handle;
+    std::size_t choice = 0;
+  };
+
   Generation(Spec& spec, const text::Tokenizer& tokenizer);
-  engine::Request request_of(const ServedModel& model, const Spec& spec, std::vector<std::int32_t> prompt) const;
-  Piece piece_of(std::size_t prompt, engine::StreamEvent event);
+  engine::Request request_of(const ServedModel& model, const Spec& spec, std::vector<std::int32_t> prompt,
+                             std::size_t first, std::size_t samples) const;
+  Piece piece_of(const Source& source, engine::StreamEvent event);
 
   std::size_t samples_a_prompt_;
   std::shared_ptr<const text::StopStrings> stops_;  ///< shared by all samples
   std::shared_ptr<const AnswerRules> rules_;        ///< the same
   std::function<void(std::chrono::nanoseconds)> between_tokens_;
   std::vector<Sample> samples_;
-  std::vector<engine::RequestHandle> handles_;
-  std::size_t ended_ = 0, tokens_ = 0, prompt_tokens_ = 0, turn_ = 0;
+  std::vector<Source> sources_;
+  std::size_t ended_ = 0, tokens_ = 0, prompt_tokens_ = 0, reasoning_tokens_ = 0, turn_ = 0;
   engine::FinishReason last_finish_ = engine::FinishReason::kNone;
 };
 

@@ -177,7 +177,7 @@ Handlers::Result Handlers::chat(Call& call) {
   if (!body) return answer_of(body.error());
   const auto model = generator(call, body->model);
   if (!model) return answer_of(model.error());
-  auto text = (*model)->render(body->conversation);
+  auto text = (*model)->render(*body);
   if (!text) return answer_of(text.error());
   auto ids = (*model)->encode(*text);
   if (!ids) return answer_of(ids.error());
@@ -190,7 +190,7 @@ Handlers::Result Handlers::chat(Call& call) {
                                  "tool_choice"));
   Job job{.model = *model, .params = std::move(body->params), .input = "messages", .dialect = chat_dialect};
   if (job.params.structured) job.chat = *text;
-  job.answer = (*model)->answer_rules(*body, *std::move(text));
+  job.answer = (*model)->answer_rules(*body, *std::move(text), static_cast<bool>(*calls));
   job.calls = *std::move(calls);
   job.include_reasoning = body->include_reasoning;
   job.thinking_budget = body->thinking_budget;
@@ -334,7 +334,7 @@ Handlers::Result Handlers::apply_template(Call& call) {
   if (!body) return answer_of(body.error());
   const auto model = generator(call, body->model);
   if (!model) return answer_of(model.error());
-  const auto text = (*model)->render(body->conversation);
+  const auto text = (*model)->render(*body);
   if (!text) return answer_of(text.error());
   JsonWriter json(JsonLayout::kCompact);
   return answer_of(Response{.body = json.open('{').field("prompt", *text).close().take()});

@@ -58,20 +58,24 @@ class Fitter {
   }
 
   void fit_calls(Json& message) const {
-    if (!form_.shows_calls) return calls_to_content(message);
+    const bool writes = !message["content"].get_ref<const std::string&>().empty();
+    const bool cut = std::ranges::any_of(message["tool_calls"],
+                                         [](const Json& call) { return call["function"]["arguments"].is_string(); });
+    if (!form_.shows_calls || cut || (writes && !form_.content_beside_calls)) return calls_to_content(message);
     for (auto& call : message["tool_calls"]) {
       auto& arguments = call["function"]["arguments"];
       if (form_.arguments_as_text) arguments = text::spaced_json(arguments.dump());
       if (form_.short_ids) call["id"] = short_id(call.value("id", ""));
     }
-    if (form_.null_content) message["content"] = nullptr;
+    if (form_.null_content && !writes) message["content"] = nullptr;
   }
 
   void calls_to_content(Json& message) const {
     std::vector<text::WrittenCall> calls;
     for (const auto& call : message["tool_calls"])
-      calls.push_back(
-          {.name = call["function"]["name"].get<std::string>(), .arguments = call["function"]["arguments"].dump()});
+      calls.push_back({.name = call["function"]["name"].get<std::string>(),
+                       .arguments = call["function"]["arguments"].dump(),
+                       .id = form_.short_ids ? short_id(call.value("id", "")) : std::string()});
     auto content = message["content"].get<std::string>();
     if (!content.empty()) content += '\n';
     message["content"] = content + text::calls_text(format_.layout, calls);
@@ -87,7 +91,7 @@ class Fitter {
   }
 
   [[nodiscard]] std::string note(const Json& tools) const {
-    const std::vector<text::WrittenCall> example{{.name = "NAME", .arguments = R"({"PARAMETER": "VALUE"})"}};
+    const std::vector<text::WrittenCall> example{{.name = "NAME", .arguments = R"({"PARAMETER": "VALUE"})", .id = {}}};
     std::string out =
         "You can call tools. To call one, write its name and its arguments in exactly this form, with nothing after "
         "it:\n" +
@@ -122,7 +126,7 @@ class Fitter {
 
 bool is_plain(const text::HistoryForm& form) {
   return form.shows_tools && form.shows_calls && form.shows_results && form.knows_developer &&
-         !form.arguments_as_text && !form.null_content && !form.short_ids &&
+         !form.arguments_as_text && !form.null_content && form.content_beside_calls && !form.short_ids &&
          (form.reasoning.empty() || form.reasoning == "reasoning_content");
 }
 

@@ -61,12 +61,12 @@ Read<std::vector<std::int32_t>> ServedModel::encode_pair(const std::string& quer
   return ids;
 }
 
-Read<std::string> ServedModel::render(std::string_view conversation) const {
+Read<std::string> ServedModel::render(const ChatBody& body) const {
   if (!template_)
     return std::unexpected(bad_request("not_supported", "the model has no chat template: use /v1/completions"));
   try {
-    auto request = is_plain(answers_.history) ? text::parse_chat_request(conversation)
-                                              : text::parse_chat_request(fit_history(conversation, answers_));
+    const bool fits = is_plain(answers_.history) && !body.has_cut_calls;
+    auto request = text::parse_chat_request(fits ? body.conversation : fit_history(body.conversation, answers_));
     request.bos_token = tokenizer_->token_text(tokenizer_->bos());
     request.eos_token = tokenizer_->token_text(tokenizer_->eos());
     return text::render_chat(*template_, request);
@@ -75,13 +75,16 @@ Read<std::string> ServedModel::render(std::string_view conversation) const {
   }
 }
 
-std::shared_ptr<const AnswerRules> ServedModel::answer_rules(const ChatBody& body, std::string prompt) const {
+std::shared_ptr<const AnswerRules> ServedModel::answer_rules(const ChatBody& body, std::string prompt,
+                                                             bool calls_bound) const {
   const bool calls = !body.tools.empty();
   AnswerRules rules{.format = calls ? answers_ : plain_answers_,
                     .tools = text::ToolTypes::parse(calls ? body.tools : "[]"),
                     .prompt = std::move(prompt),
                     .shown = calls ? &shown_ : &plain_shown_,
-                    .one_call = calls && !body.parallel_tool_calls};
+                    .one_call = calls && !body.parallel_tool_calls,
+                    .calls_bound = calls_bound,
+                    .calls_forced = calls_bound && body.tool_choice.kind != ToolChoice::Kind::kAuto};
   if (body.reasoning_in_content)
     for (auto* marker : {&rules.format.think_open, &rules.format.think_close, &rules.format.opened_by_prompt})
       marker->clear();

@@ -55,11 +55,12 @@ class ServedModel {
   /// Token ids of a query and a document for a reranker (Tokenizer::encode_pair). Errors: 400 for an empty pair.
   [[nodiscard]] Read<std::vector<std::int32_t>> encode_pair(const std::string& query,
                                                             const std::string& document) const;
-  /// Renders a conversation (ChatBody::conversation, JSON) with the model's chat template. Errors: 400 without a
+  /// Renders a conversation with the model's chat template. Errors: 400 without a
   /// template, or when it fails.
-  [[nodiscard]] Read<std::string> render(std::string_view conversation) const;
-  /// How the answer to a chat is to be read. `prompt`: as rendered.
-  [[nodiscard]] std::shared_ptr<const AnswerRules> answer_rules(const ChatBody& body, std::string prompt) const;
+  [[nodiscard]] Read<std::string> render(const ChatBody& body) const;
+  /// How the answer to a chat is to be read. `prompt`: as rendered. `calls_bound`: its calls are constrained.
+  [[nodiscard]] std::shared_ptr<const AnswerRules> answer_rules(const ChatBody& body, std::string prompt,
+                                                                bool calls_bound) const;
   /// What constrains a text, or the content of a chat's answer (StructuredAnswers::start).
   [[nodiscard]] Read<MakeConstraint> constraint(const StructuredOutput& output,
                                                 std::optional<std::string_view> prompt) {

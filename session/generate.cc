@@ -29,8 +29,7 @@ class ConstrainedSampling {
   /// Call before the step whose logits are sampled next.
   void begin_mask() {
     if (!constraint_) return;
-    rows_.assign(1, row_);
-    masks_.begin(rows_);
+    masks_.begin({&row_, 1});
   }
   [[nodiscard]] std::int32_t sample(std::span<const float> logits) {
     masks_.wait();
@@ -61,8 +60,7 @@ class ConstrainedSampling {
   runtime::SamplerScratch scratch_;
   std::shared_ptr<runtime::TokenConstraint> constraint_;
   std::shared_ptr<runtime::Constrained> row_ = std::make_shared<runtime::Constrained>();
-  std::vector<std::shared_ptr<runtime::Constrained>> rows_;
-  runtime::MaskThread masks_;
+  runtime::MaskThreads masks_{1};
 };
 
 }  // namespace

@@ -12,6 +12,7 @@ Time steady_now() {
 }
 
 constexpr const char* kStepTimeout = "error[device]: a step took too long; the device does not respond";
+constexpr const char* kTokensTimeout = "error[internal]: the tokens of a step took too long; a constraint hangs";
 
 }  // namespace
 
@@ -127,8 +128,9 @@ void Engine::close() {
 /// the step returns.
 void Engine::give_up() {
   stuck_ = true;
-  core_.end_streams(FinishReason::kError, kStepTimeout);
-  end_arrived(FinishReason::kError, kStepTimeout);
+  const char* const why = part_ == Part::kDevice ? kStepTimeout : kTokensTimeout;
+  core_.end_streams(FinishReason::kError, why);
+  end_arrived(FinishReason::kError, why);
 }
 
 /// Ends the streams of the requests in the mailbox. The requests stay there; turn() drops those whose stream has ended.
@@ -151,8 +153,9 @@ void Engine::publish() {
 }
 
 /// EngineCore calls this when a step begins (StepWatch). Requests that the step admitted no longer count as waiting.
-void Engine::begin() {
-  {
+void Engine::begin(Part part) {
+  part_ = part;
+  if (part == Part::kDevice) {
     const std::lock_guard lock(mailbox_->mutex);
     mailbox_->waiting = core_.scheduler().waiting();
   }

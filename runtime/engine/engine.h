@@ -92,11 +92,13 @@ class Engine final : private StepWatch {
 
   [[nodiscard]] const runtime::Executor& executor() const { return *executor_; }
   [[nodiscard]] const EngineOptions& options() const { return core_.options(); }
+  /// The most sequences that run at once, and so the most samples of one request.
+  [[nodiscard]] std::size_t sequences() const { return core_.scheduler().limits().sequences; }
   /// The model is an encoder: it generates no tokens.
   [[nodiscard]] bool encodes() const { return core_.encodes(); }
 
  private:
-  void begin() override;
+  void begin(Part part) override;
   bool end() override { return watchdog_.end(); }
   void run();
   void turn();
@@ -115,6 +117,7 @@ class Engine final : private StepWatch {
   EngineStatus status_;
   Time unhealthy_until_{};
   std::atomic<bool> stuck_{false}, broken_{false};
+  std::atomic<Part> part_{Part::kDevice};  ///< what the watchdog looks at
   std::thread thread_;
 };
 

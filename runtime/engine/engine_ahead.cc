@@ -16,6 +16,7 @@ bool EngineCore::try_run_ahead(const StepPlan& plan) {
   const auto steps = scheduler_.reserve(options_.steps_ahead);
   if (steps < 2) return false;
   find_masks(plan);
+  begin_masks();
   ahead_ = {.plan = &plan, .steps = steps, .masked = masks_of_step() != nullptr};
   return true;
 }
@@ -51,16 +52,22 @@ bool EngineCore::step_ahead() {
     };
     while (device_->in_flight() == 0 || (!ahead_.masked && goes_on())) submit_ahead();
     if (ahead_.masked) {
-      // The next step's forward pass follows on the device at once; its masks are computed when this step's tokens are
-      // known, while it runs.
+      // The next step's forward pass follows on the device at once; its masks are begun when this step's tokens are
+      // known, and computed while it runs.
       device_->sample(*this);
       if (goes_on()) submit_ahead();
     }
     tokens = device_->take();
   });
+  end_masks();
   if (!ran) return true;
   ++metrics_.steps_ahead;
   metrics_.fed_tokens += scheduler_.running();
+  watch_tokens([&] { finish_step_ahead(tokens); });
+  return true;
+}
+
+void EngineCore::finish_step_ahead(std::span<const std::int32_t> tokens) {
   finish_step({.tokens = tokens, .logits = {}}, false);
   if (is_worth_leaving()) ahead_.ending = true;
   if (device_->in_flight() == 0 && (ahead_.ending || ahead_.submitted == ahead_.steps)) {
@@ -69,9 +76,10 @@ bool EngineCore::step_ahead() {
   } else {
     forced_.clear();  // their masks force them
     scheduler_.advance();
-    if (ahead_.masked) find_masks(*ahead_.plan);
+    if (!ahead_.masked) return;
+    find_masks(*ahead_.plan);
+    begin_masks();
   }
-  return true;
 }
 
 void EngineCore::submit_ahead() {

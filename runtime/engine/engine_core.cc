@@ -86,6 +86,10 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
       scratch_(executor.vocab()),
       device_(executor.decode_loop()) {
   samplers_.reserve(batch_limits_.sequences);
+  for (auto* rows : {&mask_rows_, &row_masks_}) rows->reserve(batch_limits_.sequences);
+  mask_keys_.reserve(batch_limits_.sequences);
+  forced_.reserve(batch_limits_.sequences);
+  masks_.reserve(batch_limits_.sequences);
 }
 
 EngineCore::~EngineCore() {
@@ -117,6 +121,10 @@ std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request requ
     }
   } catch (const Error& error) {
     return std::unexpected(Refusal{.kind = RefusalKind::kInvalid, .asked = 0, .limit = 0, .message = error.line()});
+  } catch (const std::exception& error) {
+    return std::unexpected(
+        Refusal{.kind = RefusalKind::kInternal,
+                .message = fmt::format("error[internal]: preparing a request: {}", printable(error.what()))});
   }
   prepared->stream = std::make_shared<Stream>(r.samples, std::move(r.on_event));
   prepared->usage.prompt_tokens = r.prompt.size();
@@ -223,8 +231,10 @@ bool EngineCore::step() {
   end_masks();
   if (!ran) return true;
   metrics_.fed_tokens += plan.tokens;
-  finish_step(rows, plan.hidden);
-  append_forced();
+  watch_tokens([&] {
+    finish_step(rows, plan.hidden);
+    append_forced();
+  });
   return true;
 }
 
@@ -262,7 +272,8 @@ bool EngineCore::guard(void (*call)(void*), void* body) {
   const auto begin = clock_();
   bool recoverable = false;
   std::string line;
-  if (watch_ != nullptr) watch_->begin();
+  stuck_before_masks_ = false;
+  if (watch_ != nullptr) watch_->begin(StepWatch::Part::kDevice);
   try {
     call(body);
   } catch (const runtime::RecoverableError& error) {
@@ -273,17 +284,22 @@ bool EngineCore::guard(void (*call)(void*), void* body) {
   } catch (const std::exception& error) {
     line = fmt::format("error[internal]: a step failed: {}", printable(error.what()));
   }
-  const bool stuck = watch_ != nullptr && watch_->end();
+  const bool stuck = (watch_ != nullptr && watch_->end()) || stuck_before_masks_;
   metrics_.in_steps += clock_() - begin;
   if (stuck) {
-    ++metrics_.stuck_steps;
     failed(false, line);
-    end_all(FinishReason::kError, "error[device]: a step took too long");  // the watchdog has told the streams already
+    end_stuck("error[device]: a step took too long");
     return false;
   }
   if (line.empty()) return true;
   failed(recoverable, line);
   return false;
+}
+
+/// Cleans up what the watchdog gave up; it has told the streams already.
+void EngineCore::end_stuck(const char* line) {
+  ++metrics_.stuck_steps;
+  end_all(FinishReason::kError, line);
 }
 
 /// After a failed step the KV contents are unknown: the scheduler puts all running sequences back into the queue.

@@ -5,7 +5,7 @@
 // One step:
 //
 //   Scheduler::plan -> BatchBuilder::build -> Executor::forward -> Scheduler::complete -> sample -> Stream::put
-//                                             MaskThread (meanwhile)
+//                                             MaskThreads (meanwhile)
 //
 // Results are batch-invariant: executors compute logits in a fixed order of operations regardless of batch, chunking
 // and prefix reuse (on the CPU bit for bit; on GPUs as far as their kernels do), and random draws are numbered per
@@ -22,7 +22,8 @@
 // What a constraint forces is appended without sampling, and computed like a prompt together with the token before it.
 // A forced token counts as a draw, so that random numbers do not depend on whether a device that ran ahead sampled it.
 // While a constrained sample runs, a device that runs ahead waits with the sampling of each step until the masks are
-// there; they are computed while the step's forward pass runs (DecodeLoop).
+// there; they are computed while the step's forward pass runs (DecodeLoop). Masks are no part of a step's time: while
+// they are waited for, requests can be cancelled and expire, and one whose mask takes too long ends alone.
 
 #include <array>
 #include <functional>
@@ -62,8 +63,8 @@ struct Request {
   /// in order.
   std::function<bool(std::uint32_t sample, std::int32_t token)> stop;
   /// Makes the constraint of each sample, in prepare(); empty: every token may come. A sample ends with kStop where its
-  /// constraint allows no more than the end. Tokens that it forces are not sampled, unless log probabilities or logit
-  /// biases are requested. Errors of a constraint end its request.
+  /// constraint allows no more than the end. Tokens that it forces are not sampled, but for one that a logit bias is
+  /// against, and log probabilities change no token. Errors of a constraint end its request.
   std::function<std::unique_ptr<runtime::TokenConstraint>()> constraint;
   std::function<void()> on_event;  ///< see Stream's constructor
 };
@@ -92,6 +93,7 @@ struct EngineOptions {
   std::size_t steps_healthy = 32;             ///< successful steps until a degraded engine is healthy again
   Time probation = std::chrono::seconds(10);  ///< time until an unhealthy engine accepts requests again
   Time watchdog = std::chrono::seconds(60);   ///< time limit of one step; zero: no watchdog
+  Time mask_time = std::chrono::seconds(5);   ///< a request whose mask takes longer ends with an error
   std::size_t steps_ahead = 64;               ///< steps that the device may run without planning; 1: no running ahead
 };
 
@@ -119,14 +121,16 @@ struct EngineMetrics {
   std::uint64_t device_allocations = 0;  ///< total so far
 };
 
-/// Notified around each step (implemented by Engine for the watchdog). end() returns true if the step was given up.
+/// Notified around each step (implemented by Engine for the watchdog), and around what the host does with its tokens.
+/// end() returns true if that was given up.
 class StepWatch {
  public:
   StepWatch() = default;
   StepWatch(const StepWatch&) = delete;
   StepWatch& operator=(const StepWatch&) = delete;
   virtual ~StepWatch() = default;
-  virtual void begin() = 0;
+  enum class Part : std::uint8_t { kDevice, kTokens };
+  virtual void begin(Part part) = 0;
   virtual bool end() = 0;
 };
 
@@ -196,6 +200,7 @@ class EngineCore final : private runtime::RowMasks {
   bool try_run_ahead(const StepPlan& plan);
   void start_loop(const StepPlan& plan);
   bool step_ahead();
+  void finish_step_ahead(std::span<const std::int32_t> tokens);
   void submit_ahead();
   void end_ahead();
   void stop_loop();
@@ -206,6 +211,14 @@ class EngineCore final : private runtime::RowMasks {
     return guard([](void* it) { (*static_cast<std::remove_reference_t<Body>*>(it))(); }, &body);
   }
   bool guard(void (*call)(void*), void* body);
+  /// Runs `body`, which gives tokens to their requests, under the watchdog.
+  template <class Body>
+  void watch_tokens(Body&& body) {
+    if (watch_ != nullptr) watch_->begin(StepWatch::Part::kTokens);
+    body();
+    if (watch_ != nullptr && watch_->end()) end_stuck("error[internal]: the tokens of a step took too long");
+  }
+  void end_stuck(const char* line);
   void finish_step(const StepRows& rows, bool hidden);
   void failed(bool recoverable, const std::string& line);
   [[nodiscard]] std::span<const float> logits_of(const StepRows& rows, std::size_t row) const {
@@ -214,6 +227,7 @@ class EngineCore final : private runtime::RowMasks {
   void find_masks(const StepPlan& plan);
   void begin_masks();
   void end_masks();
+  void wait_for_late_masks();
   [[nodiscard]] bool is_masked(std::size_t row) const override {
     return row < row_masks_.size() && row_masks_[row] != nullptr;
   }
@@ -242,10 +256,13 @@ class EngineCore final : private runtime::RowMasks {
   runtime::SamplerScratch scratch_;
   runtime::DecodeLoop* device_;                    ///< samples on the device; nullptr: the host samples
   std::vector<const runtime::Sampler*> samplers_;  ///< one per row of the step; nullptr: sampled on the host
-  runtime::MaskThread masks_;
-  std::vector<std::shared_ptr<runtime::Constrained>> mask_rows_;  ///< of the step whose masks are begun
+  std::vector<std::shared_ptr<runtime::Constrained>> mask_rows_;  ///< that get a token from the step
+  std::vector<SequenceKey> mask_keys_;                            ///< their samples
   std::vector<std::shared_ptr<runtime::Constrained>> row_masks_;  ///< [rows of the step]; null: no mask
+  runtime::MaskThreads masks_;
   bool masks_begun_ = false;
+  Time masks_begun_at_{};
+  bool stuck_before_masks_ = false;  ///< the step was given up before its masks were waited for
   std::vector<SequenceKey> forced_;  ///< samples for which tokens are forced
   Ahead ahead_;
   bool loop_open_ = false;            ///< the device's loop was started and not stopped

@@ -18,6 +18,7 @@ constexpr std::size_t kForcedMax = 256;
 
 constexpr const char* kNoTokenLeft =
     "error[prompt]: no token can be chosen: all are forbidden, or all logits are NaN or -infinity";
+constexpr const char* kLateMask = "error[memory]: the constraint is too complex: the mask of one token took too long";
 constexpr const char* kEmptyMask = "error[internal]: the constraint allows no token";
 constexpr const char* kStaleMask = "error[internal]: the constraint refuses a token that its mask allows";
 
@@ -42,6 +43,7 @@ void EngineCore::count_token(SequenceKey key, Prepared& open) {
 /// later steps too, from which ended sequences are left out.
 void EngineCore::find_masks(const StepPlan& plan) {
   mask_rows_.clear();
+  mask_keys_.clear();
   row_masks_.clear();
   for (const auto& part : plan.parts) {
     if (part.rows == 0 || plan.hidden) continue;
@@ -52,30 +54,52 @@ void EngineCore::find_masks(const StepPlan& plan) {
     for (std::size_t s = part.key.sample; s < part.key.sample + part.samples; ++s) {
       if (!samples[s].constrained || samples[s].ended) continue;
       mask_rows_.push_back(samples[s].constrained);
+      mask_keys_.push_back({.request = part.key.request, .sample = static_cast<std::uint32_t>(s)});
       row_masks_.back() = samples[s].constrained;
     }
   }
 }
 
-/// Starts to compute the masks on their own thread, beside a step that keeps this one busy.
+/// Starts to compute the masks on their own threads, beside a step that keeps this one busy.
 void EngineCore::begin_masks() {
   masks_begun_ = true;
+  masks_begun_at_ = clock_();
   masks_.begin(mask_rows_);
 }
 
+/// Waits for the masks. Not under the watchdog: the device is not to blame for a mask that takes long.
 void EngineCore::end_masks() {
-  if (std::exchange(masks_begun_, false)) masks_.wait();
+  if (!std::exchange(masks_begun_, false)) return;
+  constexpr auto kPatience = std::chrono::milliseconds(5);
+  while (!masks_.wait_for(kPatience)) wait_for_late_masks();
+  for (auto& row : row_masks_)
+    if (row != nullptr && masks_.is_late(*row)) row = nullptr;  // of a request that has ended; its token is dropped
 }
 
-/// The mask of a row that the device samples. A device's loop asks while the step's forward pass runs and this thread
-/// has nothing else to do, so the mask is computed here and now.
+/// Called again and again while masks are missing: requests end as they would between steps, and those whose masks are
+/// too late.
+void EngineCore::wait_for_late_masks() {
+  end_expired();
+  end_abandoned();
+  const bool too_late = clock_() - masks_begun_at_ >= options_.mask_time;
+  for (std::size_t i = 0; i < mask_rows_.size(); ++i) {
+    const auto& key = mask_keys_[i];
+    if (too_late && masks_.is_running(*mask_rows_[i])) end(key.request, FinishReason::kError, kLateMask);
+    const auto found = requests_.find(key.request);
+    if (found == requests_.end() || found->second->samples[key.sample].ended) masks_.give_up(*mask_rows_[i]);
+  }
+  if (too_late) masks_begun_at_ = clock_();  // for rows that waited for a thread
+}
+
+/// The mask of a row that the device samples, which is asked for while the step's forward pass runs. The watchdog does
+/// not look while it is waited for.
 std::span<const std::uint32_t> EngineCore::mask(std::size_t row) {
-  auto& constrained = *row_masks_[row];
-  if (masks_begun_)
+  if (masks_begun_) {
+    stuck_before_masks_ = watch_ != nullptr && watch_->end();
     end_masks();
-  else if (ahead_.plan != nullptr)
-    runtime::compute_mask(constrained);
-  return constrained.mask;
+    if (watch_ != nullptr) watch_->begin(StepWatch::Part::kDevice);
+  }
+  return row_masks_[row] != nullptr ? row_masks_[row]->mask : std::span<const std::uint32_t>();
 }
 
 /// Null if no row has a mask.
@@ -124,19 +148,26 @@ void EngineCore::handle_token(const StepOutput& given, const StepRows& rows) {
   if (was_forced) constrained->forced.erase(constrained->forced.begin());
   if (!take_token(key, open, std::move(event)) || !constrained) return;
   if (!was_forced) find_forced(key, open);
-  if (!constrained->forced.empty()) forced_.push_back(key);
+  // A token that is appended has no row of logits, from which log probabilities are taken; then masks force it.
+  if (!constrained->forced.empty() && !open.request.logprobs) forced_.push_back(key);
 }
 
-/// Asks the constraint what must follow the token that was sampled. A forced token has no row of logits, so a request
-/// that wants log probabilities samples it like any other; so does one with a logit bias, which may be against it.
+/// Asks the constraint what must follow the token that was sampled. Where a logit bias is against one of these tokens
+/// the model has a choice again: the same text may have another spelling.
 void EngineCore::find_forced(SequenceKey key, Prepared& open) {
-  auto& constrained = *open.samples[key.sample].constrained;
-  if (open.request.logprobs || !open.request.sampling.logit_bias.empty()) return;
+  auto& forced = open.samples[key.sample].constrained->forced;
+  std::string line;
   try {
-    constrained.forced = constrained.constraint->forced(kForcedMax);
+    forced = open.samples[key.sample].constrained->constraint->forced(kForcedMax);
   } catch (const Error& error) {
-    end_sample(open, {.sample = key.sample, .finish = FinishReason::kError, .error = error.line()});
+    line = error.line();
+  } catch (const std::exception& error) {
+    line = fmt::format("error[internal]: forced tokens: {}", printable(error.what()));
   }
+  if (!line.empty())
+    return end_sample(open, {.sample = key.sample, .finish = FinishReason::kError, .error = std::move(line)});
+  for (const auto& bias : open.request.sampling.logit_bias)
+    if (bias.bias < 0) forced.erase(std::ranges::find(forced, bias.token), forced.end());
 }
 
 /// Appends event.token to the sample: stop tokens, the constraint, the client's stop callback, the length limit.

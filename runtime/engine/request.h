@@ -57,6 +57,7 @@ enum class RefusalKind : std::uint8_t {
   kInvalid,    ///< empty prompt, no output wanted, or a number out of range
   kTooLong,    ///< prompt and tokens exceed the context
   kNoRoom,     ///< would never fit into the KV pool or a step
+  kInternal,   ///< a bug of forge, or of a constraint
   kQueueFull,  ///< try again later
   kUnhealthy,  ///< the device is failing, or the engine is shutting down
 };

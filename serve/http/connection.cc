@@ -102,6 +102,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> read_body(Parser& parser);
   asio::awaitable<void> refuse(BadHttp why);
   asio::awaitable<void> respond(HttpRequest request);
+  Answer::Part poll(Answer& answer);
   asio::awaitable<Outcome> exchange(Answer& answer, const HttpRequest& request);
   asio::awaitable<bool> send(const Answer::Part& part, const HttpRequest& request, Outcome& outcome);
   asio::awaitable<bool> write(std::string_view text);
@@ -261,6 +262,11 @@ asio::awaitable<bool> Connection::write(std::string_view text) {
 asio::awaitable<void> Connection::respond(HttpRequest request) {
   const auto begin = Clock::now();
   auto waker = std::make_shared<Waker>(network_.context);
+  // A wake can come after the answer's end, and after this connection's, however it ends.
+  struct Asleep {
+    Waker& waker;
+    ~Asleep() { waker.on_wake = nullptr; }
+  } asleep{*waker};
   waker->on_wake = [this] {
     woken_ = true;
     signal_.cancel();
@@ -286,11 +292,22 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
   }
 }
 
+/// The next part. An answer that fails is a 500, or ends a stream that has begun.
+Answer::Part Connection::poll(Answer& answer) {
+  try {
+    return answer.poll();
+  } catch (const std::exception&) {
+    keep_ = false;
+    if (streaming_) return {.done = true};
+    return {.head = network_.service.refuse(BadHttp::kFailed), .done = true};
+  }
+}
+
 asio::awaitable<Outcome> Connection::exchange(Answer& answer, const HttpRequest& request) {
   Outcome outcome;
   while (true) {
     woken_ = false;
-    const Answer::Part part = answer.poll();
+    const Answer::Part part = poll(answer);
     const bool taken = co_await send(part, request, outcome);
     if (!taken || gone_) {
       outcome.gone = !part.done || !taken;

@@ -69,8 +69,8 @@ class ReadyAnswer final : public Answer {
   Response response_;
 };
 
-/// Why a connection has no valid request to answer.
-enum class BadHttp : std::uint8_t { kMalformed, kHeadTooLarge, kBodyTooLarge, kTimeout, kTooManyConnections };
+/// Why a connection has no valid request to answer; kFailed: making the answer threw an exception.
+enum class BadHttp : std::uint8_t { kMalformed, kHeadTooLarge, kBodyTooLarge, kTimeout, kTooManyConnections, kFailed };
 
 /// Result of one request, for the log.
 struct Outcome {

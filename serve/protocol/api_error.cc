@@ -28,6 +28,12 @@ std::string_view type_of(unsigned status) {
   }
 }
 
+/// Without the prefix "error[code]: " of the tools' messages; answers have a code of their own.
+std::string_view without_code(std::string_view line) {
+  const auto end = line.find("]: ");
+  return line.starts_with("error[") && end != std::string_view::npos ? line.substr(end + 3) : line;
+}
+
 }  // namespace
 
 std::string_view category_name(ErrorCategory category) {
@@ -66,6 +72,8 @@ ApiError error_of(const engine::Refusal& refusal, int retry_after_s, std::string
               .message = refusal.message,
               .category = ErrorCategory::kDevice,
               .retry_after_s = retry_after_s};
+    case RefusalKind::kInternal:
+      return {.status = 500, .code = "internal", .message = refusal.message, .category = ErrorCategory::kInternal};
     default:
       return bad_request("invalid_value", refusal.message);
   }
@@ -116,7 +124,7 @@ ApiError error_of(engine::FinishReason reason, std::string_view line) {
 
 std::string error_json(const ApiError& error) {
   JsonWriter json(JsonLayout::kCompact);
-  json.open('{').open("error", '{').field("message", error.message).field("type", type_of(error.status));
+  json.open('{').open("error", '{').field("message", without_code(error.message)).field("type", type_of(error.status));
   json.raw("param", error.param.empty() ? "null" : json_string(error.param)).field("code", error.code);
   json.field("category", category_name(error.category)).field("recoverable", error.recoverable());
   return json.close().close().take();

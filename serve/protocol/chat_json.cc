@@ -37,13 +37,24 @@ void settle_content(Json& message) {
   content = text;
 }
 
-/// Parses the arguments of a tool call: OpenAI sends them as a string of JSON, chat templates expect the object.
-void settle_arguments(Json& function, const std::string& name) {
+/// What is known of the messages so far.
+struct History {
+  std::set<std::string, std::less<>> ids;  ///< of calls
+  bool has_cut_calls = false;              ///< the arguments of one are text that is no JSON
+};
+
+/// Parses the arguments of a tool call: OpenAI sends them as a string of JSON, chat templates expect the object. Those
+/// of an answer that ended early are no JSON and stay text.
+void settle_arguments(Json& function, const std::string& name, History& history) {
   auto& arguments = function["arguments"];
   if (arguments.is_string()) {
     const auto& text = arguments.get_ref<const std::string&>();
     auto parsed = text.find_first_not_of(" \t\n\r") == std::string::npos ? Json::object()
                                                                          : parse_inner(text, "a call's arguments");
+    if (parsed.is_discarded()) {
+      history.has_cut_calls = true;
+      return;
+    }
     arguments = std::move(parsed);
   }
   if (arguments.is_null()) arguments = Json::object();
@@ -51,20 +62,28 @@ void settle_arguments(Json& function, const std::string& name) {
     refuse_message(fmt::format("the arguments of a call of '{}' are not a JSON object", printable(name)));
 }
 
-void settle_call(Json& call, std::set<std::string, std::less<>>& ids) {
+/// Clients send back all members of what they got, most of them null.
+void erase_nulls(Json& object) {
+  for (auto member = object.begin(); member != object.end();)
+    member = member->is_null() ? object.erase(member) : std::next(member);
+}
+
+void settle_call(Json& call, History& history) {
   if (!call.is_object()) refuse_message("a tool call is not an object");
+  erase_nulls(call);
   if (call.value("type", Json("function")) != "function")
     throw Refused{bad_request("not_supported", "a tool call is not of type function", "messages")};
   if (!call.contains("function") || !call["function"].is_object()) refuse_message("a tool call has no function");
   auto& function = call["function"];
+  erase_nulls(function);
   if (!function.contains("name") || !function["name"].is_string() || function["name"].empty())
     refuse_message("a tool call's function has no name");
-  settle_arguments(function, function["name"].get<std::string>());
+  settle_arguments(function, function["name"].get<std::string>(), history);
   call["type"] = "function";
   const auto id = call.find("id");
-  if (id == call.end() || id->is_null()) return;
+  if (id == call.end()) return;
   if (!id->is_string()) refuse_message("a tool call's id is not a string");
-  ids.insert(id->get<std::string>());
+  history.ids.insert(id->get<std::string>());
 }
 
 /// Reasoning that clients send back in any of the spellings becomes reasoning_content.
@@ -80,41 +99,44 @@ void settle_reasoning(Json& message) {
   }
 }
 
-/// One message. `ids`: of the calls so far.
-void settle_message(Json& message, std::set<std::string, std::less<>>& ids) {
+void settle_message(Json& message, History& history) {
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
     refuse_message("a message is not an object with a role");
-  // Clients send back all members of an answer, most of them null.
-  for (auto member = message.begin(); member != message.end();)
-    member = member->is_null() ? message.erase(member) : std::next(member);
+  erase_nulls(message);
   settle_content(message);
   settle_reasoning(message);
   if (const auto calls = message.find("tool_calls"); calls != message.end()) {
     if (!calls->is_array()) refuse_message("a message's tool_calls is not a list");
-    for (auto& call : *calls) settle_call(call, ids);
+    for (auto& call : *calls) settle_call(call, history);
     if (calls->empty()) message.erase(calls);
   }
   if (message["role"] != "tool") return;
   const auto id = message.find("tool_call_id");
   if (id == message.end()) return;
   if (!id->is_string()) refuse_message("a message's tool_call_id is not a string");
-  if (!ids.contains(id->get_ref<const std::string&>()))
+  if (!history.ids.contains(id->get_ref<const std::string&>()))
     refuse_message(
         fmt::format("tool_call_id '{}' is of no call before it", printable(id->get_ref<const std::string&>())));
 }
 
-Json read_messages(Fields& fields) {
+Json read_messages(Fields& fields, bool& has_cut_calls) {
   const auto* value = fields.take("messages");
   if (value == nullptr) refuse_message("messages is missing");
   if (!value->is_array() || value->empty()) refuse_message("messages is not a list with at least one message");
   Json messages = *value;
-  std::set<std::string, std::less<>> ids;
-  for (auto& message : messages) settle_message(message, ids);
+  History history;
+  for (std::size_t i = 0; i < messages.size(); ++i) try {
+      settle_message(messages[i], history);
+    } catch (Refused& refused) {
+      refused.error.message.insert(0, fmt::format("messages[{}]: ", i));
+      throw;
+    }
+  has_cut_calls = history.has_cut_calls;
   return messages;
 }
 
-/// One tool as templates expect it. `names`: of the tools so far.
-void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, bool& is_strict) {
+/// One tool as templates expect it. `names`: of the tools so far, `strict_tools`: of those that are strict.
+void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, std::vector<std::string>& strict_tools) {
   if (!tool.is_object()) refuse_value("tools", "a tool is not an object");
   if (tool.value("type", Json("function")) != "function")
     throw Refused{bad_request("not_supported", "only tools of type function are supported", "tools")};
@@ -133,7 +155,7 @@ void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, bool& is
   if (strict != function.end()) {
     if (!strict->is_boolean() && !strict->is_null())
       refuse_value("tools", fmt::format("strict of '{}' is not true or false", name));
-    is_strict = is_strict || *strict == true;
+    if (*strict == true) strict_tools.push_back(name);
     function.erase(strict);  // meant for the server
   }
   auto& parameters = function["parameters"];
@@ -142,30 +164,68 @@ void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, bool& is
   tool["type"] = "function";
 }
 
-Json read_tools(Fields& fields, std::set<std::string, std::less<>>& names, bool& is_strict) {
+Json read_tools(Fields& fields, std::set<std::string, std::less<>>& names, std::vector<std::string>& strict_tools) {
   const auto* value = fields.take("tools");
   if (value == nullptr) return Json::array();
   if (!value->is_array()) refuse_value("tools", "tools is not a list");
   if (value->size() > kToolsMax)
     refuse_value("tools", fmt::format("{} tools are given; at most {} are allowed", value->size(), kToolsMax));
   Json tools = *value;
-  for (auto& tool : tools) settle_tool(tool, names, is_strict);
+  for (auto& tool : tools) settle_tool(tool, names, strict_tools);
   return tools;
 }
 
-ToolChoice read_tool_choice(Fields& fields, const std::set<std::string, std::less<>>& names) {
+/// The name in {"type": "function", "function": {"name": ...}}; nullopt: it is something else.
+std::optional<std::string> function_name(const Json& value) {
+  const bool is_function = value.is_object() && value.value("type", Json()) == "function" &&
+                           value.contains("function") && value["function"].is_object() &&
+                           value["function"].value("name", Json()).is_string();
+  if (!is_function) return std::nullopt;
+  return value["function"]["name"].get<std::string>();
+}
+
+/// {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [...]}}: the others are taken out of `names`.
+ToolChoice read_allowed_tools(const Json& value, std::set<std::string, std::less<>>& names) {
+  Fields outer(value, "tool_choice.");
+  outer.ignore({"type"});
+  const auto* inner = outer.take("allowed_tools");
+  outer.done();
+  if (inner == nullptr || !inner->is_object())
+    refuse_value("tool_choice", "tool_choice.allowed_tools is not an object");
+  Fields fields(*inner, "tool_choice.allowed_tools.");
+  const auto mode = fields.text("mode").value_or("auto");
+  if (mode != "auto" && mode != "required")
+    refuse_value("tool_choice", "tool_choice.allowed_tools.mode is not auto or required");
+  const auto* tools = fields.take("tools");
+  fields.done();
+  if (tools == nullptr || !tools->is_array() || tools->empty())
+    refuse_value("tool_choice", "tool_choice.allowed_tools.tools is not a list of tools");
+  std::set<std::string, std::less<>> allowed;
+  for (const auto& tool : *tools) {
+    const auto name = function_name(tool);
+    if (!name || !names.contains(*name))
+      refuse_value("tool_choice", "tool_choice.allowed_tools has something else than names of the tools");
+    allowed.insert(*name);
+  }
+  names = std::move(allowed);
+  return {.kind = mode == "auto" ? ToolChoice::Kind::kAuto : ToolChoice::Kind::kRequired, .name = {}};
+}
+
+/// `names`: of the tools; of those that may be called, afterwards.
+ToolChoice read_tool_choice(Fields& fields, std::set<std::string, std::less<>>& names) {
   const auto* value = fields.take("tool_choice");
   ToolChoice choice{.kind = names.empty() ? ToolChoice::Kind::kNone : ToolChoice::Kind::kAuto, .name = {}};
   if (value == nullptr || *value == "auto") return choice;
   if (*value == "none") return {.kind = ToolChoice::Kind::kNone, .name = {}};
-  if (*value == "required") {
+  if (value->is_object() && value->value("type", Json()) == "allowed_tools") {
+    choice = read_allowed_tools(*value, names);
+  } else if (*value == "required") {
     choice.kind = ToolChoice::Kind::kRequired;
   } else {
-    const bool is_function = value->is_object() && value->value("type", Json()) == "function" &&
-                             value->contains("function") && (*value)["function"].is_object() &&
-                             (*value)["function"].value("name", Json()).is_string();
-    if (!is_function) refuse_value("tool_choice", "tool_choice is not none, auto, required, or a function with a name");
-    choice = {.kind = ToolChoice::Kind::kNamed, .name = (*value)["function"]["name"].get<std::string>()};
+    const auto name = function_name(*value);
+    if (!name)
+      refuse_value("tool_choice", "tool_choice is not none, auto, required, allowed_tools, or a function with a name");
+    choice = {.kind = ToolChoice::Kind::kNamed, .name = *name};
   }
   if (names.empty()) refuse_value("tool_choice", "tool_choice needs tools");
   if (choice.kind == ToolChoice::Kind::kNamed && !names.contains(choice.name))
@@ -249,10 +309,13 @@ bool is_callable_name(std::string_view name) {
 
 void read_conversation(Fields& fields, ChatBody& body) {
   Json conversation = read_variables(fields, body);
-  conversation["messages"] = read_messages(fields);
+  conversation["messages"] = read_messages(fields, body.has_cut_calls);
   std::set<std::string, std::less<>> names;
   Json tools = read_tools(fields, names, body.strict_tools);
   body.tool_choice = read_tool_choice(fields, names);
+  std::erase_if(body.strict_tools, [&](const std::string& name) { return !names.contains(name); });
+  std::erase_if(tools.get_ref<Json::array_t&>(),
+                [&](const Json& tool) { return !names.contains(tool["function"]["name"].get<std::string>()); });
   body.parallel_tool_calls = fields.boolean("parallel_tool_calls", true);
   if (body.tool_choice.kind != ToolChoice::Kind::kNone) {
     body.tools = tools.dump();

@@ -123,7 +123,10 @@ JsonWriter& add_usage(JsonWriter& json, const UsageTotals& usage) {
   json.open("usage", '{').field("prompt_tokens", usage.prompt_tokens);
   json.field("completion_tokens", usage.generated_tokens);
   json.field("total_tokens", usage.prompt_tokens + usage.generated_tokens);
-  return json.open("prompt_tokens_details", '{').field("cached_tokens", usage.cached_tokens).close().close();
+  json.open("prompt_tokens_details", '{').field("cached_tokens", usage.cached_tokens).close();
+  if (usage.reasoning_tokens)
+    json.open("completion_tokens_details", '{').field("reasoning_tokens", *usage.reasoning_tokens).close();
+  return json.close();
 }
 
 OpenAiDialect::OpenAiDialect(ReplyHead head, std::string_view prefix, std::string_view whole, std::string_view chunk)

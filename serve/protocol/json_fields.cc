@@ -55,14 +55,17 @@ void Fields::ignore(std::initializer_list<std::string_view> names) {
 
 void Fields::only(std::string_view name, const Json& neutral, std::string_view why) {
   const auto* value = take(name);
-  if (value != nullptr && *value != neutral)
-    throw Refused{bad_request("not_supported", fmt::format("{} cannot be used: {}", name, why), std::string(name))};
+  if (value != nullptr && *value != neutral) refuse(name, why);
+}
+
+void Fields::refuse(std::string_view name, std::string_view why) const {
+  throw Refused{bad_request("not_supported", fmt::format("{} cannot be used: {}", full(name), why), full(name))};
 }
 
 void Fields::done() const {
   for (const auto& [name, value] : object_.items())
     if (!taken_.contains(name)) {
-      const auto shown = printable(name);
+      const auto shown = within_ + printable(name);
       throw Refused{bad_request("unknown_member", fmt::format("unknown member '{}'", shown), shown)};
     }
 }
@@ -70,35 +73,35 @@ void Fields::done() const {
 bool Fields::boolean(std::string_view name, bool fallback) {
   const auto* value = take(name);
   if (value == nullptr) return fallback;
-  if (!value->is_boolean()) refuse_value(name, fmt::format("{} is not true or false", name));
+  if (!value->is_boolean()) refuse_value(full(name), fmt::format("{} is not true or false", full(name)));
   return value->get<bool>();
 }
 
 std::optional<std::int64_t> Fields::integer(std::string_view name, std::int64_t low, std::int64_t high) {
   const auto* value = take(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number_integer()) refuse_value(name, fmt::format("{} is not a whole number", name));
+  if (!value->is_number_integer()) refuse_value(full(name), fmt::format("{} is not a whole number", full(name)));
   const bool huge = value->is_number_unsigned() && value->get<std::uint64_t>() > std::uint64_t{INT64_MAX};
   const auto number = huge ? std::numeric_limits<std::int64_t>::max() : value->get<std::int64_t>();
   if (huge || number < low || number > high)
-    refuse_value(name, fmt::format("{} is {}; it must be from {} to {}", name, value->dump(), low, high));
+    refuse_value(full(name), fmt::format("{} is {}; it must be from {} to {}", full(name), value->dump(), low, high));
   return number;
 }
 
 std::optional<double> Fields::number(std::string_view name, double low, double high) {
   const auto* value = take(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number()) refuse_value(name, fmt::format("{} is not a number", name));
+  if (!value->is_number()) refuse_value(full(name), fmt::format("{} is not a number", full(name)));
   const auto number = value->get<double>();
   if (!(number >= low && number <= high))
-    refuse_value(name, fmt::format("{} is {}; it must be from {} to {}", name, value->dump(), low, high));
+    refuse_value(full(name), fmt::format("{} is {}; it must be from {} to {}", full(name), value->dump(), low, high));
   return number;
 }
 
 std::optional<std::string> Fields::text(std::string_view name) {
   const auto* value = take(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) refuse_value(name, fmt::format("{} is not a string", name));
+  if (!value->is_string()) refuse_value(full(name), fmt::format("{} is not a string", full(name)));
   return value->get<std::string>();
 }
 
@@ -107,9 +110,9 @@ std::vector<std::string> Fields::texts(std::string_view name, std::size_t most) 
   if (value == nullptr) return {};
   if (value->is_string()) return {value->get<std::string>()};
   if (!value->is_array() || !std::ranges::all_of(*value, [](const Json& item) { return item.is_string(); }))
-    refuse_value(name, fmt::format("{} is not a string or a list of strings", name));
+    refuse_value(full(name), fmt::format("{} is not a string or a list of strings", full(name)));
   if (value->size() > most)
-    refuse_value(name, fmt::format("{} has {} strings; at most {} are allowed", name, value->size(), most));
+    refuse_value(full(name), fmt::format("{} has {} strings; at most {} are allowed", full(name), value->size(), most));
   return value->get<std::vector<std::string>>();
 }
 

@@ -39,7 +39,8 @@ inline constexpr std::size_t kMembersMax = 1024;
 
 class Fields {
  public:
-  explicit Fields(const Json& object) : object_(object) {}
+  /// `within`: what precedes its members' names in errors ("structured_outputs.").
+  explicit Fields(const Json& object, std::string_view within = {}) : object_(object), within_(within) {}
 
   /// The member, or nullptr if it is absent or null. Marks it as known.
   const Json* take(std::string_view name);
@@ -47,6 +48,8 @@ class Fields {
   void ignore(std::initializer_list<std::string_view> names);
   /// Takes a member of an unsupported feature: refuses any value but `neutral`, with the reason `why`.
   void only(std::string_view name, const Json& neutral, std::string_view why);
+  /// Throws Refused with the code not_supported for the member `name`.
+  [[noreturn]] void refuse(std::string_view name, std::string_view why) const;
   /// Refuses the body if it has a member that was not taken or ignored.
   void done() const;
 
@@ -58,7 +61,10 @@ class Fields {
   std::vector<std::string> texts(std::string_view name, std::size_t most);
 
  private:
+  [[nodiscard]] std::string full(std::string_view name) const { return within_ + std::string(name); }
+
   const Json& object_;
+  std::string within_;
   std::set<std::string, std::less<>> taken_;
 };
 

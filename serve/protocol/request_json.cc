@@ -9,6 +9,7 @@
 
 #include "serve/protocol/chat_json.h"
 #include "serve/protocol/json_fields.h"
+#include "serve/protocol/other_members.h"
 
 namespace forge::serve {
 namespace {
@@ -88,6 +89,7 @@ GenerationParams read_params(Fields& fields, double temperature) {
   params.timeout = read_timeout(fields);
   read_stops(fields, params);
   params.structured = read_structured_output(fields);
+  read_other_members(fields);
   return params;
 }
 

@@ -61,10 +61,11 @@ struct ToolChoice {
 struct ChatBody {
   std::string model;
   GenerationParams params;
-  std::string conversation;   ///< JSON for text/chat/chat.h: messages, tools, variables of the template
-  std::string tools;          ///< the tools that may be called, a JSON list; empty: none
-  bool strict_tools = false;  ///< one of them is strict
+  std::string conversation;               ///< JSON for text/chat/chat.h: messages, tools, variables of the template
+  std::string tools;                      ///< the tools that may be called, a JSON list; empty: none
+  std::vector<std::string> strict_tools;  ///< names of those whose arguments must obey their schemas
   ToolChoice tool_choice;
+  bool has_cut_calls = false;  ///< the conversation has a call whose arguments are text that is no JSON
   bool parallel_tool_calls = true;
   bool include_reasoning = true;
   bool reasoning_in_content = false;           ///< reasoning_format none: it stays in the content, between its markers

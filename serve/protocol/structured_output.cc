@@ -35,26 +35,22 @@ ConstraintSource grammar_of(std::string_view member, const Json& value) {
   return text_of(member, value, ConstraintSyntax::kGbnf);
 }
 
-/// One of the strings, as a regular expression.
+/// One of the strings, as a grammar of literals.
 ConstraintSource choice_of(std::string_view member, const Json& value) {
   if (!value.is_array() || value.empty() || value.size() > kChoicesMax)
     refuse_value(member, fmt::format("{} is not a list of 1 to {} strings", member, kChoicesMax));
-  std::string pattern;
+  std::string grammar = "root ::= ";
   for (const auto& choice : value) {
-    if (!choice.is_string() || choice.get_ref<const std::string&>().empty())
-      refuse_value(member, fmt::format("{} has a choice that is not a string with text", member));
-    if (!pattern.empty()) pattern += '|';
+    if (!choice.is_string()) refuse_value(member, fmt::format("{} has a choice that is not a string", member));
+    grammar += &choice == &value.front() ? "\"" : " | \"";
     for (const char byte : choice.get_ref<const std::string&>()) {
       const auto code = static_cast<unsigned char>(byte);
-      const bool plain =
-          code >= 0x80 || (code >= '0' && code <= '9') || ((code | 0x20U) >= 'a' && (code | 0x20U) <= 'z');
-      if (plain)
-        pattern += byte;
-      else
-        pattern += fmt::format("\\x{:02x}", code);
+      const bool plain = code >= 0x20 && code != 0x7F && byte != '"' && byte != '\\';
+      grammar += plain ? std::string(1, byte) : fmt::format("\\x{:02X}", code);
     }
+    grammar += '"';
   }
-  return {ConstraintSyntax::kRegex, std::move(pattern)};
+  return {ConstraintSyntax::kGbnf, std::move(grammar)};
 }
 
 /// {"type": "text" | "json_object" | "json_schema", ...}; the schema in json_schema.schema, or as llama.cpp has it in
@@ -62,7 +58,7 @@ ConstraintSource choice_of(std::string_view member, const Json& value) {
 std::optional<ConstraintSource> format_of(const Json& value) {
   constexpr std::string_view kMember = "response_format";
   if (!value.is_object()) refuse_value(kMember, "response_format is not an object");
-  Fields fields(value);
+  Fields fields(value, "response_format.");
   const auto type = fields.text("type").value_or("");
   if (type == "text") {
     fields.done();
@@ -75,9 +71,12 @@ std::optional<ConstraintSource> format_of(const Json& value) {
   fields.done();
   if (named != nullptr) {
     if (!named->is_object()) refuse_value(kMember, "response_format.json_schema is not an object");
-    Fields inner(*named);
+    if (schema != nullptr) refuse_value(kMember, "response_format has two schemas: in json_schema, and in schema");
+    Fields inner(*named, "response_format.json_schema.");
     schema = inner.take("schema");
-    inner.ignore({"name", "description", "strict"});
+    (void)inner.text("name");
+    (void)inner.text("description");
+    (void)inner.boolean("strict", true);  // what constrains the text is always obeyed as a whole
     inner.done();
   } else if (type == "json_schema" && schema == nullptr) {
     refuse_value(kMember, "response_format.json_schema is missing");
@@ -111,11 +110,16 @@ std::optional<StructuredOutput> read_structured_output(Fields& fields) {
   const auto* outputs = fields.take("structured_outputs");
   if (outputs == nullptr) return found;
   if (!outputs->is_object()) refuse_value("structured_outputs", "structured_outputs is not an object");
-  Fields inner(*outputs);
+  Fields inner(*outputs, "structured_outputs.");
   for (const auto& [name, read] : kInnerMembers)
     if (const auto* value = inner.take(name)) add("structured_outputs", read("structured_outputs", *value));
   if (inner.boolean("json_object", false))
     add("structured_outputs", {ConstraintSyntax::kJsonSchema, std::string(kAnyObject)});
+  inner.ignore({"disable_fallback", "_backend", "_backend_was_auto"});  // whose texts are the same
+  inner.only("disable_any_whitespace", false, "white space in JSON is the schema's to allow");
+  inner.only("disable_additional_properties", false, "give additionalProperties in the schema");
+  for (const auto* name : {"whitespace_pattern", "structural_tag"})
+    if (inner.take(name) != nullptr) inner.refuse(name, "it is not supported");
   inner.done();
   return found;
 }

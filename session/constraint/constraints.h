@@ -21,14 +21,19 @@ namespace forge::session {
 using text::constraint::CompiledConstraint;
 using text::constraint::ConstraintSource;
 
-/// When a constraint begins, if not with the first token: after a marker in the generated text.
+/// When a constraint begins, if not with the first token: at a marker in the generated text.
 struct ConstraintGate {
   /// The constraint begins behind the first of them: the end of reasoning, or what begins a call.
   std::vector<std::string> markers;
   /// What the text begins with if it goes on to a marker; any other beginning is the constraint's. Empty: the text is
   /// always before a marker first.
   std::string opener;
-  bool may_end = false;  ///< the text may end before a marker
+  bool may_end = false;       ///< the text may end before a marker
+  bool keeps_marker = false;  ///< the constraint's text begins with the marker
+  bool at_start = false;      ///< only a text that begins with a marker, white space aside, is constrained
+  std::string before;         ///< text in front of the generated one, whose end may begin a marker
+  /// Markers in reasoning do not count: text from the opening, empty if the prompt has it, to the closing one.
+  std::string reasoning_open, reasoning_close;
 };
 
 /// The tokens of a model, as its constraints need them. Immutable.

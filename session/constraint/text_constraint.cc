@@ -11,22 +11,25 @@ constexpr std::size_t kForcedBytesMax = 1024;
 
 }  // namespace
 
+/// Kept until the next token: ended() may have computed it before the step that it is for.
 std::span<const std::uint32_t> TextConstraint::mask() {
+  if (mask_at_ == constraint_.accepted()) return mask_;
   const auto mask = constraint_.mask();
-  const auto words = text::constraint::mask_words(vocabulary_->vocab);
-  if (mask.size() == words) return mask;
-  mask_.assign(words, 0);
-  std::ranges::copy(mask.first(std::min(words, mask.size())), mask_.begin());
+  mask_.assign(text::constraint::mask_words(vocabulary_->vocab), 0);
+  std::ranges::copy(mask.first(std::min(mask_.size(), mask.size())), mask_.begin());
+  mask_at_ = constraint_.accepted();
   return mask_;
 }
 
 bool TextConstraint::accept(std::int32_t token) {
+  mask_at_.reset();
   if (end_ || !constraint_.accept(token)) return false;
   if (vocabulary_->trie->is_end(token)) end_ = constraint_.accepted();
   return true;
 }
 
 void TextConstraint::roll_back(std::size_t tokens) {
+  if (tokens > 0) mask_at_.reset();
   constraint_.roll_back(tokens);
   if (end_ && constraint_.accepted() < *end_) end_.reset();
 }
@@ -49,6 +52,7 @@ std::vector<std::int32_t> TextConstraint::forced(std::size_t tokens_max) {
   std::size_t accepted = 0;
   while (accepted < ids.size() && constraint_.accept(ids[accepted])) ++accepted;
   const bool whole = accepted == ids.size() && ended();
+  mask_at_.reset();
   constraint_.roll_back(accepted);
   ids.resize(whole || accepted == 0 ? accepted : accepted - 1);
   if (ids.size() > tokens_max) ids.resize(tokens_max);

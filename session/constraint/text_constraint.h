@@ -28,8 +28,9 @@ class TextConstraint final : public runtime::TokenConstraint {
  private:
   text::constraint::Constraint constraint_;
   std::shared_ptr<const ConstraintVocabulary> vocabulary_;
-  std::vector<std::uint32_t> mask_;  ///< where the vocabulary's size is not that of the logits
-  std::optional<std::size_t> end_;   ///< tokens with the end token
+  std::vector<std::uint32_t> mask_;
+  std::optional<std::size_t> mask_at_;  ///< tokens that mask_ is behind; nullopt: it is of another moment
+  std::optional<std::size_t> end_;      ///< tokens with the end token
 };
 
 }  // namespace forge::session

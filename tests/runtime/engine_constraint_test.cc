@@ -1,8 +1,11 @@
 // Constrained requests on the fake device: they get the tokens that a host without an engine would choose under the
 // same constraint, whatever else is in the batch, and end as they should.
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <functional>
+#include <new>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -141,18 +144,51 @@ TEST_CASE("what a constraint forces costs one step together, and is streamed and
   CHECK(stream->usage().generated_tokens == 20);
   CHECK(bench.executor.steps < 20);
   CHECK(bench.executor.fed == kAsked.size() + 19);
+}
 
-  // Log probabilities need a row of each token, and a bias may be against a forced one: nothing is forced then.
-  for (const bool bias : {false, true}) {
-    auto request = Request{.prompt = kAsked, .max_tokens = 20, .constraint = made_of(forcing)};
-    request.logprobs = !bias;
-    if (bias) request.sampling.logit_bias = {{.token = 3, .bias = -1}};
-    const auto before = bench.executor.steps;
-    const auto sampled = bench.submit(std::move(request));
+TEST_CASE("log probabilities, and a bias that is not against it, change nothing of what a constraint forces") {
+  FakeShape shape;
+  shape.chooses = GENERATE(false, true);
+  for (std::uint32_t seed = 0; seed < 24; ++seed) {
+    ConstraintBench bench(shape);
+    const Rule rule{.salt = seed + 1, .ends_after = seed % 3 == 0 ? 14U : SIZE_MAX, .forces = true};
+    const runtime::SamplerParams sampling{.temperature = seed % 4 == 3 ? 0.0F : 1.0F, .seed = seed};
+    const auto expected = reference(bench.executor, kAsked, sampling, rule, 20);
+    for (const int kind : {0, 1, 2, 3}) {
+      CAPTURE(shape.chooses, seed, kind);
+      Request request{.prompt = kAsked, .sampling = sampling, .max_tokens = 20, .constraint = made_of(rule)};
+      request.logprobs = kind == 1 || kind == 3;
+      // Zero: the probabilities are the same, and a bias is there all the same.
+      if (kind >= 2) request.sampling.logit_bias = {{.token = 3, .bias = 0}};
+      const auto before = bench.executor.steps;
+      const auto stream = bench.submit(std::move(request));
+      bench.run();
+      const auto heard = hear(*stream);
+      CHECK(heard.tokens == std::vector<Tokens>{expected});
+      CHECK(heard.finish[0] == (rule.ends_after == 14 ? FinishReason::kStop : FinishReason::kLength));
+      CHECK(stream->usage().generated_tokens == expected.size());
+      CHECK(heard.logprobs == (kind == 1 || kind == 3 ? expected.size() : 0));
+      if (kind == 1 || kind == 3) CHECK(bench.executor.steps - before >= expected.size());
+    }
+  }
+}
+
+TEST_CASE("what a bias is against is not forced where the constraint allows another token") {
+  Rule rule{.forces = true};
+  Tokens forced;
+  while (forced.size() < 3 || std::popcount(rule.mask({forced[0]})) < 2 || forced[0] == forced[1])
+    ++rule.salt, forced = rule.forced({});
+  ConstraintBench bench;
+  for (const bool logprobs : {false, true}) {
+    Request request{.prompt = kAsked, .max_tokens = 2, .constraint = made_of(rule)};
+    request.logprobs = logprobs;
+    // The first token is sampled: a bias makes it the forced one. The second is forced, and forbidden.
+    request.sampling.logit_bias = {{.token = forced[0], .bias = 1000}, {.token = forced[1], .bias = -1000}};
+    const auto stream = bench.submit(std::move(request));
     bench.run();
-    const auto heard = hear(*sampled);
-    CHECK((heard.tokens[0].size() == 20 && heard.logprobs == (bias ? 0U : 20U)));
-    CHECK(bench.executor.steps - before == 20);
+    const auto heard = hear(*stream);
+    REQUIRE((heard.error.empty() && heard.tokens[0].size() == 2));
+    CHECK((heard.tokens[0][0] == forced[0] && heard.tokens[0][1] != forced[1]));
   }
 }
 
@@ -215,7 +251,15 @@ namespace {
 /// A constraint that breaks its word in one way.
 class BrokenConstraint final : public runtime::TokenConstraint {
  public:
-  enum class Kind : std::uint8_t { kStale, kEmpty, kMaskThrows, kAcceptThrows, kForcedThrows, kForcedWrong };
+  enum class Kind : std::uint8_t {
+    kStale,
+    kEmpty,
+    kMaskThrows,
+    kAcceptThrows,
+    kForcedThrows,
+    kForcedWrong,
+    kForcedFails
+  };
   BrokenConstraint(Kind kind, std::size_t at) : kind_(kind), at_(at) {}
   std::span<const std::uint32_t> mask() override {
     if (kind_ == Kind::kMaskThrows && tokens_ == at_) throw Error(ErrorCode::kMemory, "the automaton grew too large");
@@ -231,6 +275,7 @@ class BrokenConstraint final : public runtime::TokenConstraint {
   void roll_back(std::size_t tokens) override { tokens_ -= tokens; }
   Tokens forced(std::size_t) override {
     if (kind_ == Kind::kForcedThrows && tokens_ == at_) throw Error(ErrorCode::kMemory, "the automaton grew too large");
+    if (kind_ == Kind::kForcedFails && tokens_ == at_) throw std::out_of_range("at\n");
     if (kind_ == Kind::kForcedWrong && tokens_ == at_) return {15};
     return {};
   }
@@ -253,6 +298,7 @@ TEST_CASE("a constraint that fails, allows nothing or contradicts itself ends it
       {Kind::kMaskThrows, "error[memory]: the automaton grew too large"},
       {Kind::kAcceptThrows, "error[memory]: the automaton grew too large"},
       {Kind::kForcedThrows, "error[memory]: the automaton grew too large"},
+      {Kind::kForcedFails, "error[internal]: forced tokens: at\\x0a"},
       {Kind::kForcedWrong, "error[internal]: the constraint refuses a token that its mask allows"}};
   for (const bool chooses : {false, true})
     for (const auto& [kind, line] : kinds) {
@@ -282,6 +328,10 @@ TEST_CASE("a constraint that cannot be made refuses its request") {
                           }});
   REQUIRE(!prepared.has_value());
   CHECK(prepared.error().message == "error[usage]: no text is allowed");
+  const auto failed = bench.core.prepare(
+      {.prompt = kAsked, .max_tokens = 2, .constraint = []() -> decltype(made_of({})()) { throw std::bad_alloc(); }});
+  REQUIRE(!failed.has_value());
+  CHECK((failed.error().kind == RefusalKind::kInternal && !failed.error().recoverable()));
 }
 
 TEST_CASE("a request can end while its mask is being computed") {

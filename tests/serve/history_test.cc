@@ -88,5 +88,29 @@ TEST_CASE("ids of calls become nine letters where the template insists, equal fo
   REQUIRE(at != std::string::npos);
   const auto id = prompt.substr(at + 7, 9);
   CHECK(prompt.find("3 C " + id + "<|im_end|>") != std::string::npos);
+  auto without = agent_body();
+  without["messages"][1]["tool_calls"][0]["id"] = nullptr;
+  without["messages"][2].erase("tool_call_id");
+  CHECK(chat.prompt(without).find("\"id\": \"") != std::string::npos);
   CHECK(chat.prompt(agent_body("abcDEF123")).find("\"id\": \"abcDEF123\"") != std::string::npos);
+}
+
+TEST_CASE("what the assistant wrote beside its calls stays, where the template prints calls beside nothing else") {
+  const std::string head =
+      "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n";
+  const std::string call =
+      "{% for c in m.tool_calls %}<tool_call>{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+      "{{ c.function.arguments|tojson }}}</tool_call>{% endfor %}";
+  const std::string tail = "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  for (const auto* condition : {"m.tool_calls", "m.tool_calls and m.content is none"}) {
+    ScriptedChat chat(head + "{% if " + condition + " %}" + call + "{% else %}{{ m.content }}{% endif %}" + tail);
+    CAPTURE(condition);
+    auto body = agent_body();
+    const std::string printed =
+        R"(<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call><|im_end|>)";
+    CHECK(chat.prompt(body).find("assistant\n" + printed) != std::string::npos);
+    body["messages"][1]["content"] = "I look.";
+    INFO(chat.prompt(body));
+    CHECK(chat.prompt(body).find("assistant\nI look.\n" + printed) != std::string::npos);
+  }
 }

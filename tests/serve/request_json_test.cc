@@ -151,7 +151,7 @@ TEST_CASE("tool-call arguments are JSON in a string, with the same depth limit a
         R"({{"messages":[{{"role":"assistant","tool_calls":[{{"function":{{"name":"f","arguments":"{}"}}}}]}}]}})",
         arguments)));
   };
-  CHECK(with("no JSON {") == "invalid_value messages");
+  CHECK(with("no JSON {") == "ok");  // an answer that was cut
   CHECK(with(R"({\"a\":)" + std::string(50, '[') + std::string(50, ']') + "}") == "ok");
   CHECK(with(R"({\"a\":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}") == "invalid_json ");
   CHECK(with(R"({\"a\":)" + std::string(100'000, '[')) == "invalid_json ");

@@ -42,6 +42,16 @@ struct Vocabulary {
   std::unique_ptr<text::Tokenizer> tokenizer = text::Tokenizer::open(gguf);
 };
 
+/// A connection to a server of this machine; -1: it takes none.
+inline int connect_to(std::uint16_t port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port)};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+  ::close(fd);
+  return -1;
+}
+
 /// A server on a free port, shut down in the right order on destruction.
 class Running {
  public:
@@ -81,14 +91,8 @@ class Running {
     api_.serve(std::move(model));
     return device;
   }
-  [[nodiscard]] int connect() const {
-    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port_)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
-    ::close(fd);
-    return -1;
-  }
+  [[nodiscard]] int connect() const { return connect_to(port_); }
+  [[nodiscard]] std::uint16_t port() const { return port_; }
   void catch_signals() {
     server_->on_signal([](int) {});
   }
@@ -131,8 +135,8 @@ inline std::string post(std::string_view path, std::string_view body) {
 
 /// Sends `request` and reads until the server closes the connection, or until `enough` has been received; then
 /// disconnects.
-inline std::string ask(const Running& server, const std::string& request, std::string_view enough = {}) {
-  const int fd = server.connect();
+inline std::string ask(std::uint16_t port, const std::string& request, std::string_view enough = {}) {
+  const int fd = connect_to(port);
   std::string answer;
   char bytes[4096];
   bool open = fd >= 0 && ::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == std::ssize(request);
@@ -143,6 +147,10 @@ inline std::string ask(const Running& server, const std::string& request, std::s
   }
   if (fd >= 0) ::close(fd);
   return answer;
+}
+
+inline std::string ask(const Running& server, const std::string& request, std::string_view enough = {}) {
+  return ask(server.port(), request, enough);
 }
 
 inline bool has(const std::string& text, std::string_view part) {

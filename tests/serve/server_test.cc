@@ -61,7 +61,7 @@ TEST_CASE("a failed step is retried or reported as a device error, for whole ans
   device.next_fault = FakeExecutor::Fault::kForeign;
   const auto stream = ask(server, post("/v1/completions", R"({"prompt":"a","stream":true})"));
   CHECK(stream.starts_with("HTTP/1.1 200 "));
-  CHECK(has(stream, R"(data: {"error":{"message":"error[internal])"));
+  CHECK(has(stream, R"(data: {"error":{"message":"a step failed: )"));
   CHECK(has(stream, "data: [DONE]\n\n"));
   CHECK(server.idle().metrics.failed_steps == 3);
 }
@@ -219,6 +219,49 @@ TEST_CASE("many client threads, some of which disconnect: nothing is left, and t
   CHECK(::recv(idle_connection, &byte, 1, 0) == 0);
   ::close(idle_connection);
   CHECK(server.connect() < 0);
+}
+
+namespace {
+
+/// Answers of which a poll fails: the first one, or the second one of a stream.
+struct FailingService final : Service {
+  struct Failing final : Answer {
+    explicit Failing(bool streams) : streams_(streams) {}
+    Part poll() override {
+      if (!std::exchange(streams_, false)) throw std::bad_alloc();
+      return {.head = Response{.content_type = "text/event-stream"}, .data = "data: {}\n\n"};
+    }
+    bool streams_;
+  };
+  std::string new_id() override { return "1"; }
+  bool wants_body(const HttpRequest&) const override { return true; }
+  std::unique_ptr<Answer> answer(HttpRequest request, Wake wake) override {
+    wakes.push_back(wake);
+    wake();
+    return std::make_unique<Failing>(request.target == "/stream");
+  }
+  Response refuse(BadHttp why) override { return {.status = why == BadHttp::kFailed ? 500U : 400U, .body = "x"}; }
+  void ended(const HttpRequest&, const Outcome& outcome) override { statuses.push_back(outcome.status); }
+  std::vector<Wake> wakes;
+  std::vector<unsigned> statuses;
+};
+
+}  // namespace
+
+TEST_CASE("an answer that fails is a 500 or the end of its stream, and a wake that comes later touches nothing") {
+  FailingService service;
+  HttpServer server(service, {});
+  const auto port = server.listen("127.0.0.1", 0);
+  std::thread network([&] { server.run(); });
+  for (int i = 0; i < 4; ++i) {
+    CHECK(ask(port, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 500 "));
+    const auto stream = ask(port, "GET /stream HTTP/1.1\r\n\r\n");
+    CHECK((stream.starts_with("HTTP/1.1 200 ") && has(stream, "data: {}") && stream.ends_with("0\r\n\r\n")));
+    for (const auto& wake : service.wakes) wake();
+  }
+  server.stop();
+  network.join();
+  CHECK(service.statuses == std::vector<unsigned>{500, 200, 500, 200, 500, 200, 500, 200});
 }
 
 TEST_CASE("signals have their default action again once the network has shut down") {

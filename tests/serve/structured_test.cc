@@ -76,10 +76,12 @@ TEST_CASE("each member that constrains the text is read") {
   CHECK(structured(R"("guided_regex":"a+")") == "regex a+ of guided_regex");
   CHECK(structured(R"("guided_grammar":"root ::= \"a\"")") == R"(gbnf root ::= "a" of guided_grammar)");
   CHECK(structured(R"("grammar":"root ::= \"a\"")") == R"(gbnf root ::= "a" of grammar)");
-  CHECK(structured(R"("guided_choice":["yes","n.o","ä|"])") == R"(regex yes|n\x2eo|ä\x7c of guided_choice)");
+  CHECK(structured(R"("guided_choice":["yes","n.o","ä|"])") ==
+        R"(gbnf root ::= "yes" | "n.o" | "ä|" of guided_choice)");
+  CHECK(structured(R"("guided_choice":["","a\"\\\n"])") == R"(gbnf root ::= "" | "a\x22\x5C\x0A" of guided_choice)");
   CHECK(structured(R"("structured_outputs":{"regex":"a"})") == "regex a of structured_outputs");
   CHECK(structured(R"("structured_outputs":{"json":{"a":1}})") == R"(schema {"a":1} of structured_outputs)");
-  CHECK(structured(R"("structured_outputs":{"choice":["a"]})") == "regex a of structured_outputs");
+  CHECK(structured(R"("structured_outputs":{"choice":["a"]})") == R"(gbnf root ::= "a" of structured_outputs)");
   CHECK(structured(R"("structured_outputs":{"grammar":"g"})") == "gbnf g of structured_outputs");
   CHECK(structured(R"("structured_outputs":{"json_object":true})") == any + "structured_outputs");
 }
@@ -89,17 +91,22 @@ TEST_CASE("constraints of the wrong kind, and two at once, are refused by name")
        {"5", "[]", R"({"type":"xml"})", "{}", R"({"type":"json_schema"})", R"({"type":"json_schema","json_schema":5})",
         R"({"type":"json_object","schema":5})", R"({"type":"json_schema","json_schema":{"schema":[]}})"})
     CHECK(structured(fmt::format(R"("response_format":{})", value)) == "invalid_value response_format");
-  CHECK(structured(R"("response_format":{"type":"text","x":1})") == "unknown_member x");
+  CHECK(structured(R"("response_format":{"type":"text","x":1})") == "unknown_member response_format.x");
+  for (const auto* inner : {R"("strict":"yes")", R"("name":1)", R"("description":[])"})
+    CHECK(structured(R"("response_format":{"type":"json_schema","json_schema":{)" + std::string(inner) + "}}")
+              .starts_with("invalid_value response_format.json_schema."));
+  CHECK(structured(R"("response_format":{"type":"json_schema","json_schema":{"schema":{}},"schema":{}})") ==
+        "invalid_value response_format");
   CHECK(structured(R"("guided_regex":5)") == "invalid_value guided_regex");
   CHECK(structured(R"("guided_regex":"")") == "invalid_value guided_regex");
   CHECK(structured(R"("guided_json":5)") == "invalid_value guided_json");
   CHECK(structured(R"("json_schema":[])") == "invalid_value json_schema");
   CHECK(structured(R"("grammar":{})") == "invalid_value grammar");
   CHECK(structured(R"("guided_grammar":"")") == "invalid_value guided_grammar");
-  for (const auto* value : {"[]", "5", R"([""])", "[1]", R"("a")"})
+  for (const auto* value : {"[]", "5", "[1]", R"("a")"})
     CHECK(structured(fmt::format(R"("guided_choice":{})", value)) == "invalid_value guided_choice");
   CHECK(structured(R"("structured_outputs":5)") == "invalid_value structured_outputs");
-  CHECK(structured(R"("structured_outputs":{"x":1})") == "unknown_member x");
+  CHECK(structured(R"("structured_outputs":{"x":1})") == "unknown_member structured_outputs.x");
   CHECK(structured(R"("structured_outputs":{"regex":"a","choice":["a"]})") == "invalid_value structured_outputs");
   CHECK(structured(R"("guided_regex":"a","grammar":"b")") == "invalid_value grammar");
   CHECK(structured(R"("response_format":{"type":"json_object"},"guided_json":{})") == "invalid_value guided_json");
@@ -120,6 +127,43 @@ TEST_CASE("a constraint that is too complex is a bad request, before and while i
   CHECK(error_of(engine::FinishReason::kError, "error[memory]: creating a stream").status == 500);
 }
 
+TEST_CASE("members of other servers: what changes nothing is accepted, the rest is refused by name") {
+  CHECK(
+      structured(R"("guided_decoding_backend":"xgrammar","cache_prompt":true,"min_tokens":0,"skip_special_tokens":true,
+                      "use_beam_search":false,"length_penalty":1.0,"mirostat":0,"top_n_sigma":-1,"bad_words":[],
+                      "guided_whitespace_pattern":null,"prompt_logprobs":null)") == "none");
+  for (const auto* member :
+       {R"("min_tokens":2)", R"("skip_special_tokens":false)", R"("guided_whitespace_pattern":" ?")",
+        R"("use_beam_search":true)", R"("mirostat":2)", R"("bad_words":["a"])"}) {
+    const std::string text(member);
+    CHECK(structured(text) == "not_supported " + text.substr(1, text.find('"', 1) - 1));
+  }
+  const auto inner = [](std::string_view members) {
+    return structured(fmt::format(R"("structured_outputs":{{"regex":"a",{}}})", members));
+  };
+  CHECK(inner(R"("disable_fallback":true,"disable_any_whitespace":false,"whitespace_pattern":null,
+                 "disable_additional_properties":false)") == "regex a of structured_outputs");
+  CHECK(inner(R"("disable_any_whitespace":true)") == "not_supported structured_outputs.disable_any_whitespace");
+  CHECK(inner(R"("whitespace_pattern":" ")") == "not_supported structured_outputs.whitespace_pattern");
+  CHECK(inner(R"("structural_tag":{})") == "not_supported structured_outputs.structural_tag");
+  CHECK(inner(R"("disable_additional_properties":true)") ==
+        "not_supported structured_outputs.disable_additional_properties");
+}
+
+TEST_CASE("a thousand long choices, and an empty one") {
+  const ByteVocabulary vocabulary;
+  StructuredAnswers answers(*vocabulary.tokenizer, 261);
+  std::string list = R"([""])";
+  for (int i = 0; i < 1000; ++i)
+    list.insert(list.size() - 1, fmt::format(R"(,"{}. {}")", i, std::string(120, i % 2 == 0 ? '.' : ' ')));
+  const auto body = read_generate(R"({"prompt":"x","guided_choice":)" + list + "}");
+  REQUIRE(body.has_value());
+  const auto make = answers.start(*body->params.structured, {}, std::nullopt);
+  REQUIRE(make.has_value());
+  const auto one = (*make)();
+  CHECK((allows(*one, 2) && allows(*one, ByteVocabulary::of('9')) && !allows(*one, ByteVocabulary::of('.'))));
+}
+
 TEST_CASE("a request's constraint: compiled once, refused in one line, and behind the reasoning of a chat") {
   const ByteVocabulary vocabulary;
   const auto of = ByteVocabulary::of;
@@ -138,6 +182,11 @@ TEST_CASE("a request's constraint: compiled once, refused in one line, and behin
   CHECK((one->accept(of('o')) && one->ended() && allows(*one, 2)));
   const auto other = (*make)();
   CHECK(other->accept(of('y')));
+  // What is forced to the end of a text that may go on leaves its last token out: it may become a longer one.
+  const auto longer = (*answers.start({{ConstraintSyntax::kRegex, "ab(c)?"}, "guided_regex"}, format, std::nullopt))();
+  CHECK(longer->forced(8) == std::vector<std::int32_t>{of('a')});
+  CHECK((longer->accept(of('a')) && longer->accept(of('b')) && !longer->ended() && allows(*longer, of('c'))));
+  CHECK((longer->accept(of('c')) && longer->ended() && !allows(*longer, of('c')) && allows(*longer, 2)));
 
   const auto refused = answers.start({{ConstraintSyntax::kRegex, "(a"}, "guided_regex"}, format, std::nullopt);
   REQUIRE(!refused.has_value());

@@ -174,6 +174,23 @@ TEST_CASE("answers that clients send back are rendered as the model wrote them")
   CHECK(chat.prompt(body).find("</think>\n\nI look.\n<tool_call>") != std::string::npos);
 }
 
+TEST_CASE("a call that was cut can be sent back, and is rendered as the model wrote it") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["max_tokens"] = 48;
+  const auto said = kTwoCalls.substr(kTwoCalls.find("<tool_call>"));
+  const auto message = chat.answer(body, said)["choices"][0]["message"];
+  REQUIRE(message["tool_calls"].size() == 1);
+  const auto arguments = message["tool_calls"][0]["function"]["arguments"].get<std::string>();
+  INFO(message.dump());
+  REQUIRE((!arguments.empty() && !Json::accept(arguments)));
+  body["messages"].push_back(message);
+  CHECK(has(chat.prompt(body), "<tool_call>\n{\"name\": \"weather\", \"arguments\": " + arguments));
+  body["messages"][1]["tool_calls"][0]["function"]["arguments"] = "[1]";
+  const auto refused = ask(chat.server, post("/apply-template", body.dump()));
+  CHECK(has(refused, R"("message":"messages[1]: the arguments of a call of 'weather' are not a JSON object")"));
+}
+
 TEST_CASE("tool_choice required and by name: what the model says is made a call that fits the schema") {
   ScriptedChat chat;
   auto body = weather_body();
@@ -203,6 +220,37 @@ TEST_CASE("tool_choice required and by name: what the model says is made a call 
   }
 }
 
+TEST_CASE("allowed_tools: the model is told of these tools, and calls no other") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["tools"].push_back(Json::parse(R"({"type":"function","function":{"name":"clock"}})"));
+  const auto choose = [&](const char* mode, std::vector<const char*> names) {
+    Json tools = Json::array();
+    for (const auto* name : names) tools.push_back({{"type", "function"}, {"function", {{"name", name}}}});
+    body["tool_choice"] = {{"type", "allowed_tools"}, {"allowed_tools", {{"mode", mode}, {"tools", tools}}}};
+  };
+  choose("auto", {"clock"});
+  CHECK((has(chat.prompt(body), "clock") && !has(chat.prompt(body), "weather")));
+  CHECK(chat.answer(body, "Hi.")["choices"][0]["message"]["content"] == "Hi.");
+  choose("required", {"clock"});
+  body["max_tokens"] = 200;
+  body["parallel_tool_calls"] = false;
+  const auto choice = chat.answer(body, "<tool_call>\n{\"name\": \"weather\", ")["choices"][0];
+  INFO(choice.dump());
+  CHECK(choice["message"]["tool_calls"][0]["function"]["name"] == "clock");
+  choose("auto", {"clock", "weather"});
+  CHECK(has(chat.prompt(body), "weather"));
+  for (const auto& [mode, name] : {std::pair{"auto", "nix"}, {"none", "clock"}}) {
+    choose(mode, {name});
+    CHECK(chat.refusal(body) == "invalid_value tool_choice");
+  }
+  choose("auto", {});
+  CHECK(chat.refusal(body) == "invalid_value tool_choice");
+  choose("auto", {"clock"});
+  body["tool_choice"]["allowed_tools"]["x"] = 1;
+  CHECK(chat.refusal(body) == "unknown_member tool_choice.allowed_tools.x");
+}
+
 TEST_CASE("a strict tool's call is constrained once its marker is there, and other text is not") {
   ScriptedChat chat;
   auto body = weather_body();
@@ -219,6 +267,111 @@ TEST_CASE("a strict tool's call is constrained once its marker is there, and oth
   INFO(wrong.dump());
   REQUIRE(wrong["message"]["tool_calls"].size() == 1);
   CHECK(wrong["message"]["tool_calls"][0]["function"]["name"] == "weather");
+}
+
+TEST_CASE("a stop string inside a free call cuts it, and the finish reason does not say that the call is complete") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  const std::string call = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+  for (const auto* stop : {"Par", "}", "\"arguments\"", "name"}) {
+    body["stop"] = {stop};
+    CAPTURE(stop);
+    CHECK(chat.answer(body, "Wait. " + call)["choices"][0]["finish_reason"] == "stop");
+    CHECK(joined(chat.events(body, "Wait. " + call))["finish_reason"] == "stop");
+  }
+  // Behind a complete call and before one it ends the answer as always.
+  body["stop"] = {"Wait"};
+  const auto after = chat.answer(body, call + "Wait. More.")["choices"][0];
+  CHECK((after["finish_reason"] == "tool_calls" && after["message"]["tool_calls"].size() == 1));
+  const auto before = chat.answer(body, "So. Wait. " + call)["choices"][0];
+  CHECK((before["finish_reason"] == "stop" && before["message"]["content"] == "So. "));
+  // So does a token id.
+  body.erase("stop");
+  body["stop_token_ids"] = {chat.encode("P")[0]};
+  CHECK(chat.answer(body, call)["choices"][0]["finish_reason"] == "stop");
+}
+
+TEST_CASE("stops are not looked for inside calls that a constraint writes") {
+  ScriptedChat chat;
+  const std::string call = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+  for (const bool forced : {true, false}) {
+    CAPTURE(forced);
+    auto body = weather_body();
+    body["max_tokens"] = 200;
+    if (forced)
+      body["tool_choice"] = "required";
+    else
+      body["tools"][0]["function"]["strict"] = true;
+    body["parallel_tool_calls"] = false;
+    body["stop"] = {"Par", "}", "name"};
+    if (forced) body["stop_token_ids"] = {chat.encode("P")[0]};
+    const auto choice = chat.answer(body, call)["choices"][0];
+    INFO(choice.dump());
+    CHECK(choice["finish_reason"] == "tool_calls");
+    CHECK(choice["message"]["tool_calls"][0]["function"]["arguments"] == "{\"city\": \"Paris\"}");
+    const auto message = joined(chat.events(body, call));
+    CHECK(
+        (message["finish_reason"] == "tool_calls" && message["tool_calls"][0]["arguments"] == "{\"city\": \"Paris\"}"));
+    if (forced) continue;
+    body["stop"] = {"look"};  // text before a call that may come is the model's own
+    const auto text = chat.answer(body, "I look. " + call)["choices"][0];
+    CHECK((text["finish_reason"] == "stop" && text["message"]["content"] == "I "));
+  }
+}
+
+TEST_CASE("usage tells the tokens of reasoning, with its markers") {
+  ScriptedChat chat;
+  const auto usage = [&](const std::string& text) {
+    return chat.answer(weather_body(), text)["usage"]["completion_tokens_details"]["reasoning_tokens"];
+  };
+  CHECK(usage("<think>Hmm.</think>Yes.") == 6);
+  CHECK(usage("Yes.") == 0);
+  auto body = weather_body();
+  body["stream_options"] = {{"include_usage", true}};
+  body["stream"] = true;
+  CHECK(chat.events(body, kTwoCalls).back()["usage"]["completion_tokens_details"]["reasoning_tokens"] ==
+        chat.encode("<think>\nWhich city?\n</think>").size());
+}
+
+TEST_CASE("more samples than can run at once wait, and are those of single requests") {
+  ScriptedChat chat;
+  const auto ask_for = [&](std::size_t n, int seed, const std::string& stop) {
+    Json body{{"prompt", "a"}, {"n", n}, {"seed", seed}, {"max_tokens", 6}, {"stop", {stop}}};
+    return json_of(ask(chat.server, post("/v1/completions", body.dump())));
+  };
+  const auto all = ask_for(11, 5, "zzz");  // four at a time
+  REQUIRE(all["choices"].size() == 11);
+  std::size_t tokens = 0;
+  for (int i = 0; i < 11; ++i) {
+    const auto one = ask_for(1, 5 + i, "zzz");
+    CHECK(all["choices"][i]["text"] == one["choices"][0]["text"]);
+    CHECK(all["choices"][i]["index"] == i);
+    tokens += one["usage"]["completion_tokens"].get<std::size_t>();
+  }
+  CHECK((all["usage"]["completion_tokens"] == tokens && all["usage"]["prompt_tokens"] == 1));
+  CHECK(all["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>() <= 1);
+}
+
+TEST_CASE("the arguments of a tool that is not strict are any object beside a strict one") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["tools"].push_back(body["tools"][0]);
+  body["tools"][1]["function"]["name"] = "search";
+  body["tools"][0]["function"]["strict"] = true;
+  body["max_tokens"] = 90;
+  body["parallel_tool_calls"] = false;
+  const auto call = [&](const std::string& name, const std::string& arguments) {
+    const auto text = "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>";
+    const auto choice = chat.answer(body, "<think>A <tool_call>?</think>" + text)["choices"][0];
+    INFO(choice.dump());
+    CHECK(choice["message"]["reasoning_content"] == "A <tool_call>?");
+    REQUIRE(choice["message"]["tool_calls"].size() == 1);
+    return choice["message"]["tool_calls"][0]["function"];
+  };
+  const auto loose = call("search", "{\"city\": 5, \"x\": [null]}");
+  CHECK((loose["name"] == "search" && loose["arguments"] == "{\"city\": 5, \"x\": [null]}"));
+  const auto strict = call("weather", "{\"city\": 5}");
+  CHECK((strict["name"] == "weather" && !strict["arguments"].get<std::string>().starts_with("{\"city\": 5")));
 }
 
 TEST_CASE("bad tools, choices and histories are refused with one line") {
@@ -254,9 +407,13 @@ TEST_CASE("bad tools, choices and histories are refused with one line") {
                 {"tool_calls", {{{"id", "a"}, {"function", {{"name", "weather"}, {"arguments", arguments}}}}}}};
   };
   CHECK(history(called("{}")) == "ok");
+  auto nulls = called("{}");
+  nulls["tool_calls"][0].update({{"id", nullptr}, {"index", nullptr}, {"type", nullptr}});
+  nulls["tool_calls"][0]["function"]["strict"] = nullptr;
+  CHECK(history(nulls) == "ok");
   CHECK(history(called("")) == "ok");
   CHECK(history(called(Json::object())) == "ok");
-  CHECK(history(called("{city")) == "invalid_value messages");
+  CHECK(history(called("{city")) == "ok");  // an answer that was cut
   CHECK(history(called("[1]")) == "invalid_value messages");
   CHECK(history({{"role", "assistant"}, {"tool_calls", {5}}}) == "invalid_value messages");
   CHECK(history({{"role", "assistant"}, {"tool_calls", {{{"id", "a"}, {"function", Json::object()}}}}}) ==

@@ -153,6 +153,68 @@ TEST_CASE("calls without a marker, of offered tools only") {
   CHECK(parse(named, "now is\n{\"a\": 1}").content == "now is\n{\"a\": 1}");
 }
 
+TEST_CASE("words of a template's own: keys, tags of keys and of ids, elements, a name in its tag") {
+  const auto keys = format_of("<c>{\"tool\": \"{{ f.name }}\", \"with\": {{ f.arguments | tojson }}}</c>");
+  CHECK((keys.name_key == "tool" && keys.arguments_key == "with"));
+  CHECK(parse(keys, R"(<c>{"tool": "weather", "with": {"days": 1}}</c>)").listed() == "weather {\"days\": 1}\n");
+  const std::string each = "{% for k, v in f.arguments.items() %}";
+  const auto pairs =
+      format_of("<job><what>{{ f.name }}</what>" + each + "<k>{{ k }}</k><v>{{ v }}</v>{% endfor %}</job>");
+  CHECK(parse(pairs, "<job><what>weather</what><k>city</k><v>1</v><k>days</k><v>2</v></job>").listed() ==
+        "weather {\"city\": \"1\", \"days\": 2}\n");
+  CHECK(parse(pairs, "<job><what>now</what></job>").listed() == "now {}\n");
+  const auto children =
+      format_of("<i><n>{{ f.name }}</n><p>" + each + "<{{ k }}>{{ v }}</{{ k }}>{% endfor %}</p></i>");
+  CHECK(parse(children, "<i><n>weather</n><p><city>Bo</city><days>2</days></p></i>").listed() ==
+        "weather {\"city\": \"Bo\", \"days\": 2}\n");
+  const auto act =
+      format_of("<act tool=\"{{ f.name }}\">" + each + "<in key=\"{{ k }}\">{{ v }}</in>{% endfor %}</act>");
+  CHECK(parse(act, "<act tool=\"weather\"><in key=\"days\">2</in></act>").listed() == "weather {\"days\": 2}\n");
+  const auto colon = format_of("<fn:{{ f.name }}>{{ f.arguments | tojson }}</fn:{{ f.name }}>");
+  check_two(colon, "<fn:weather>" + std::string(kArguments) + "</fn:weather><fn:now>{}</fn:now>");
+  const auto id = format_of("[USE]{{ f.name }}[NO]{{ c.id }}[WITH]{{ f.arguments | tojson }}");
+  CHECK(parse(id, "[USE]now[NO]k7[WITH]{}").listed() == "#k7 now {}\n");
+}
+
+TEST_CASE("reasoning by what is printed: a marker of its own, a pair, a split, and what the prompt tells") {
+  const auto with = [](const std::string& thought) {
+    return "{% for m in messages %}<|s|>{{ m.role }}\n" + thought +
+           "<|e|>\n{% endfor %}{% if add_generation_prompt %}<|s|>assistant\n{% endif %}";
+  };
+  const auto check = [&](const std::string& thought, const std::string& open, const std::string& close) {
+    const auto format = find_answer_format(with(thought), {});
+    INFO(thought);
+    CHECK((format.think_open == open && format.think_close == close));
+    const auto message = parse(format, open + "Hm." + close + "Yes.");
+    CHECK((message.reasoning == "Hm." && message.content == "Yes."));
+  };
+  check("{% if m.reasoning_content %}<|mull|>{{ m.reasoning_content }}<|say|>{% endif %}{{ m.content }}", "<|mull|>",
+        "<|say|>");
+  check("{% if m.role == 'assistant' %}<mu>\n{{ m.reasoning_content }}\n</mu>\n{% endif %}{{ m.content }}", "<mu>",
+        "</mu>");
+  check("{{ m.content.split('</mu>')[-1] }}", "<mu>", "</mu>");
+  check("{% if loop.first %}Write [MU]Your thoughts.[/MU] first.{% endif %}{{ m.content }}", "[MU]", "[/MU]");
+  CHECK(find_answer_format(with("{{ m.reasoning_content }}{{ m.content }}"), {}).think_open.empty());
+}
+
+TEST_CASE("a call's marker that the prompt tells of, and templates that change lists") {
+  const std::string turns = "{% for m in messages %}<|s|>{{ m.role }}\n{{ m.content }}";
+  const std::vector<std::string> control{"<|do|>", "<|s|>"};
+  const auto told = find_answer_format(
+      "{% if tools %}Answer with <|do|> and a JSON list. <tools>{{ tools | tojson }}</tools>{% endif %}" + turns +
+          "{% endfor %}",
+      control);
+  CHECK(told.openers == std::vector<std::string>{"<|do|>"});
+  check_two(told, "<|do|>[" + call_json("weather", kArguments) + ", " + call_json("now", "{}") + "]");
+  const auto changed = find_answer_format(
+      "{% set ns = namespace(ids=[]) %}" + turns +
+          "{% for c in m.tool_calls or [] %}{% set _ = ns.ids.append(c.id) %}<|do|>{{ c.function.name }}<|a|>"
+          "{{ c.function.arguments | tojson }}<|z|>{% endfor %}{% endfor %}",
+      {});
+  CHECK_FALSE(changed.history.shows_calls);
+  check_two(changed, "<|do|>weather<|a|>" + std::string(kArguments) + "<|z|><|do|>now<|a|>{}<|z|>");
+}
+
 TEST_CASE("messages with channels and recipients") {
   const std::string source = "{{ '<|start|>assistant<|channel|>final<|message|>' + messages[0].content + '<|end|>' }}";
   const auto format = find_answer_format(source, {});

@@ -1,4 +1,6 @@
 // What holds for answers in any format: reasoning, malformed and cut-off calls, markers that are none, bounded work.
+#include <fmt/format.h>
+
 #include "tests/text/answer_help.h"
 
 using namespace forge::text;
@@ -141,4 +143,56 @@ TEST_CASE("schemas give the types of untyped values") {
   CHECK(json_of_value("[1,", kArrayType) == "\"[1,\"");
   CHECK(json_of_value("x", 0) == "\"x\"");
   CHECK(json_of_value("[1]", 0) == "[1]");
+}
+
+namespace {
+
+/// The types of the parameter x of a tool with these definitions.
+ValueTypes types_of_x(const std::string& schema, const std::string& defs) {
+  return ToolTypes::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"x": )" + schema +
+                          R"(}, "$defs": )" + defs + "}}}]")
+      .types("f", "x");
+}
+
+std::string repeated(const std::string& part, std::size_t count) {
+  std::string list = part;
+  for (std::size_t i = 1; i < count; ++i) list += "," + part;
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("the types of a parameter are those of all that its schema refers to") {
+  CHECK(types_of_x(R"({"anyOf": [{"type": "string"}, {"$ref": "#/$defs/a"}, {"const": 1}]})",
+                   R"({"a": {"oneOf": [{"enum": [null, true]}, {"$ref": "#/$defs/b"}]}, "b": {"items": {}}})") ==
+        (kStringType | kNumberType | kNullType | kBooleanType | kArrayType));
+  CHECK(types_of_x(R"({"type": ["integer", "null"]})", "{}") == (kNumberType | kNullType));
+  CHECK(types_of_x(R"({"allOf": [{"description": "d"}], "properties": {}})", "{}") == kObjectType);
+  CHECK(types_of_x(R"({"allOf": [{"type": "string"}], "properties": {}})", "{}") == kStringType);
+  CHECK(types_of_x(R"({"$ref": "#/$defs/nix"})", "{}") == 0);
+  CHECK(types_of_x(R"({"$ref": 5, "maxLength": 3})", "{}") == kStringType);
+}
+
+TEST_CASE("schemas that refer to themselves, and long chains of references, are looked through once") {
+  const std::string self = R"({"$ref": "#/$defs/a"})";
+  CHECK(types_of_x(self, R"({"a": {"anyOf": [{"type": "null"}, )" + repeated(self, 30) + "]}}") == kNullType);
+  // An expression tree: each kind of node may hold any other.
+  const std::string any = R"({"anyOf": [)" + repeated(R"({"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"})", 20) + "]}";
+  CHECK(types_of_x(any, R"({"a": )" + any + R"(, "b": {"oneOf": [{"type": "number"}, )" + any + "]}}") == kNumberType);
+  std::string chain = R"({"end": {"type": "boolean"})";
+  for (int i = 0; i < 100'000; ++i)
+    chain += fmt::format(R"(, "r{}": {{"$ref": "#/$defs/{}"}})", i, i == 0 ? "end" : fmt::format("r{}", i - 1));
+  CHECK(types_of_x(R"({"$ref": "#/$defs/r99999"})", chain + "}") == kBooleanType);
+  // Work is bounded over all parameters: what is left then is unknown.
+  const auto tools =
+      ToolTypes::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"first": {"type": "string"}, )" +
+                       [] {
+                         std::string members = R"("last": {"$ref": "#/$defs/r99999"})";
+                         for (int i = 0; i < 1000; ++i)
+                           members += fmt::format(R"(, "p{}": {{"$ref": "#/$defs/r99999"}})", i);
+                         return members;
+                       }() +
+                       R"(}, "$defs": )" + chain + "}}}}]");
+  CHECK(tools.types("f", "first") == kStringType);
+  CHECK(tools.types("f", "p999") == 0);
 }

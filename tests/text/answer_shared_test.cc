@@ -124,6 +124,7 @@ std::string text_of(const std::vector<CallPiece>& pieces, const std::string& too
         break;
       }
       case CallPiece::Kind::kRepeat:
+      case CallPiece::Kind::kKey:
         break;
     }
   }
@@ -226,7 +227,7 @@ TEST_CASE("a call that is written by a template's layout or grammar is read back
       auto pieces = call_grammar(format.layout, kTools, tool, true);
       trim_literals(pieces, thinks ? "" : prompt, known.turn_ends);
       check_language(pieces, text_of(pieces, tool, arguments), arguments);
-      const std::vector<WrittenCall> call{{.name = tool, .arguments = arguments.dump()}};
+      const std::vector<WrittenCall> call{{.name = tool, .arguments = arguments.dump(), .id = {}}};
       for (const auto& text : {text_of(pieces, tool, arguments), calls_text(format.layout, call)}) {
         const auto message = json_of(parsed(format, tools, prompt, thought + text, 1, false));
         INFO(name << ": " << text << "\n" << message.dump());
@@ -234,7 +235,7 @@ TEST_CASE("a call that is written by a template's layout or grammar is read back
         CHECK(message["content"] == "");
       }
     }
-    const std::vector<WrittenCall> two{{.name = "now", .arguments = "{}"},
+    const std::vector<WrittenCall> two{{.name = "now", .arguments = "{}", .id = {}},
                                        {.name = "look-up", .arguments = R"({"city": "Rome"})"}};
     const auto text = calls_text(format.layout, two);
     const auto message = parsed(format, tools, prompt, thought + text, 1, false);

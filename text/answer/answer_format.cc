@@ -185,6 +185,7 @@ class FormatFinder {
 
   void find_reasoning() {
     if (probe_.reasoning) read_reasoning(*probe_.reasoning);
+    if (format_.think_open.empty() && !probe_.thought_end.empty()) read_thought_end(probe_.thought_end);
     for (const auto& marker : known_) {
       if (!format_.think_open.empty()) break;
       if (!has_word(marker, kThinkWords) || word_of(marker).starts_with("no") || has_word(marker, kOtherWords))
@@ -200,6 +201,7 @@ class FormatFinder {
       format_.think_open = marker;
       format_.think_open.erase(1, 1);
     }
+    if (format_.think_open.empty()) find_told_reasoning();
     if (format_.think_open.empty()) return;
     const std::string_view end = trimmed(probe_.prompt_end);
     if (end.ends_with(format_.think_open))
@@ -212,13 +214,52 @@ class FormatFinder {
     if (opening.empty() || closing.empty()) return;
     const std::string& open = opening.back();
     const std::string_view text = std::string_view(reasoning.before).substr(reasoning.before.rfind(open) + open.size());
-    if (!has_word(open, kThinkWords) && !has_word(text, kThinkWords)) return;
+    // A marker that is not there without reasoning needs no word, nor do an opening and a closing tag right around it.
+    const bool is_own = !markers_in(std::string_view(reasoning.before).substr(reasoning.common)).empty();
+    const bool is_pair = trimmed(text).empty() && trimmed(reasoning.between).starts_with(closing.front()) &&
+                         closing_of(open, closing) == closing.front() && !has(usual_openers(), open);
+    if (!is_own && !is_pair && !has_word(open, kThinkWords) && !has_word(text, kThinkWords)) return;
     if (trimmed(text).size() > 16) return;
     format_.think_open = open + std::string(trimmed(text));
     format_.think_close = closing.front();
     std::string_view rest = reasoning.between;
     rest.remove_prefix(rest.find(format_.think_close) + format_.think_close.size());
     if (!probe_.reasoning_beside_call) add_dropped(format_, rest);
+  }
+
+  /// The markers in front of content.
+  [[nodiscard]] std::vector<std::string> usual_openers() const {
+    std::vector<std::string> out;
+    if (probe_.before_content)
+      for (auto& marker : markers_in(*probe_.before_content))
+        if (!probe_.before_content->contains(closing_of(marker, known_))) out.push_back(std::move(marker));
+    return out;
+  }
+
+  /// A pair of tags that the prompt tells of, with words of thinking between them: `[X]Your thoughts[/X]`.
+  void find_told_reasoning() {
+    for (const auto& marker : markers_in(probe_.asked)) {
+      const std::string closer = closing_of(marker, known_);
+      const std::size_t begin = probe_.asked.find(marker);
+      const std::size_t end = closer.empty() ? std::string::npos : probe_.asked.find(closer, begin);
+      if (is_closing(marker) || end == std::string::npos || end - begin > 400) continue;
+      if (!has_word(std::string_view(probe_.asked).substr(begin + marker.size(), end - begin - marker.size()),
+                    kThinkWords))
+        continue;
+      format_.think_open = marker;
+      format_.think_close = closer;
+      return;
+    }
+  }
+
+  /// Reasoning that is part of the content in history. What begins it is known, or ends the prompt.
+  void read_thought_end(const std::string& closer) {
+    for (const auto& marker : known_)
+      if (format_.think_open.empty() && marker != closer && closing_of(marker, known_) == closer)
+        format_.think_open = marker;
+    if (format_.think_open.empty() && closer.size() > 3 && closer[1] == '/')
+      format_.think_open = closer.substr(0, 1) + closer.substr(2);
+    if (!format_.think_open.empty()) format_.think_close = closer;
   }
 
   void read_content() {
@@ -250,16 +291,45 @@ class FormatFinder {
     else if (format_.openers.empty())
       read_unmarked(call, rest);
     format_.name_is_key = rest.ends_with("{\"") && call.middle.starts_with('"');
+    read_keys(call, rest);
+    if (const std::size_t id = call.middle.find(kProbeId); id != std::string::npos)
+      if (const auto markers = markers_in(call.middle.substr(0, id)); !markers.empty())
+        format_.id_marker = markers.back();
     if (trimmed(call.middle) == "{" && call.between.starts_with(':')) {
       format_.braces = true;
       if (call.between.size() > 2 && call.between[1] == '<') format_.quote = call.between.substr(1);
     }
     format_.strips_newlines = call.between.ends_with('\n') && call.after.starts_with('\n');
     for (const auto& marker : markers_in(call.after))
-      if (!has(format_.openers, marker) && marker != format_.quote) add(format_.closers, marker);
+      if (!has(format_.openers, marker) && marker != format_.quote && !marker.contains(kProbeKey) &&
+          !marker.contains(kProbeName))
+        add(format_.closers, marker);
     if (call.after.contains(kFence)) add(format_.closers, kFence);
     for (const auto& opener : std::vector<std::string>(format_.openers))
       if (marker_size(opener) == opener.size()) add(format_.closers, closing_of(opener, known_));
+  }
+
+  /// What stands for "name" and "arguments", and what surrounds a parameter's name. `rest`: what ends before the name.
+  void read_keys(const FormatProbe::Call& call, std::string_view rest) {
+    if (!format_.name_is_key && rest.ends_with('"')) format_.name_key = key_before(rest.substr(0, rest.size() - 1));
+    const std::string_view middle = call.middle;
+    if (middle.ends_with("{\"") && middle.starts_with('"'))
+      format_.arguments_key = key_before(middle.substr(0, middle.size() - 2));
+    const auto markers = markers_in(middle);
+    if (!markers.empty() && trimmed(middle).ends_with(markers.back()) &&
+        trimmed(call.between).starts_with("</" + markers.back().substr(1)))
+      format_.key_tag = markers.back();
+  }
+
+  /// The key whose value begins behind `text`: "name" of `{"name": `.
+  static std::string key_before(std::string_view text) {
+    text = trimmed(text);
+    if (!text.ends_with(':')) return {};
+    text = trimmed(text.substr(0, text.size() - 1));
+    if (!text.ends_with('"')) return {};
+    text.remove_suffix(1);
+    const std::size_t begin = text.rfind('"');
+    return begin == std::string_view::npos ? std::string() : std::string(text.substr(begin + 1));
   }
 
   /// A call that begins with no marker: with text of its own, or at once. `rest`: up to the name.
@@ -299,6 +369,26 @@ class FormatFinder {
       if (format_.has_calls() || !source_.contains(row.sign)) continue;
       add(format_.openers, row.opener);
       add(format_.closers, row.closer);
+    }
+    if (!format_.has_calls()) find_described();
+  }
+
+  /// The prompt tells the model of a marker, in words that it has only if there are tools. Markers around the tools'
+  /// descriptions begin no call.
+  void find_described() {
+    const std::string_view text = probe_.asked_with_tools;
+    const std::vector<std::string> usual = markers_in(probe_.asked), all = markers_in(text);
+    for (const auto& marker : all) {
+      if (has(usual, marker) || is_closing(marker) || has_word(marker, kOtherWords) || has_word(marker, kThinkWords))
+        continue;
+      const std::string closer = closing_of(marker, known_);
+      const std::size_t begin = text.find(marker), end = closer.empty() ? begin : text.find(closer, begin);
+      const bool around = end != std::string_view::npos && text.substr(begin, end - begin).contains(kProbeName);
+      const bool is_known = has(all, closer) || std::ranges::find(control_, marker) != control_.end();
+      if (around || !is_known) continue;
+      add(format_.openers, marker);
+      if (has(all, closer)) add(format_.closers, closer);
+      return;
     }
   }
 

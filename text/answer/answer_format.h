@@ -23,6 +23,9 @@ struct AnswerFormat {
   std::string think_open, think_close;  ///< around reasoning; empty if the model has none
   std::string opened_by_prompt;         ///< the turn's header, if it is followed by an open reasoning block
   std::string separator;                ///< between name and arguments, if it is no marker
+  std::string name_key, arguments_key;  ///< in calls that are JSON, where the template has words of its own for them
+  std::string key_tag;                  ///< around a parameter's name: `<arg_key>`
+  std::string id_marker;                ///< between a name and the call's id
   std::string quote;                    ///< around strings of arguments in braces: `<|"|>`
   std::vector<std::string> tokens;      ///< the vocabulary's control tokens that answers are written with
   bool braces = false;                  ///< arguments in braces are literals with unquoted keys, not JSON

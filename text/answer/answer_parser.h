@@ -29,10 +29,18 @@ class AnswerParser {
 
   /// Reads the next piece of text, which may end inside a character, and returns what is certain.
   [[nodiscard]] std::vector<AnswerDelta> feed(std::string_view text);
-  /// The end of generation, once. `cut`: the token limit ended it; what was held back of a call is dropped then.
+  /// The end of generation, once. `cut`: something else than the model ended it; what was held back of a call is
+  /// dropped then.
   [[nodiscard]] std::vector<AnswerDelta> finish(bool cut);
   /// Whether the first call is complete; in a list of calls, at the latest when the second one begins.
   [[nodiscard]] bool first_call_ended() const { return first_call_ended_ || sink_.calls() > 1; }
+  [[nodiscard]] bool in_reasoning() const {
+    return state_ == State::kReasoning || (state_ == State::kChannelText && channel_is_reasoning_);
+  }
+  /// Whether a call has begun and is not complete.
+  [[nodiscard]] bool in_call() const {
+    return state_ == State::kHead || state_ == State::kCall || state_ == State::kRaw;
+  }
 
  private:
   enum class State : std::uint8_t {

@@ -57,12 +57,21 @@ std::string json_tag(std::string tag) {
   return tag;
 }
 
+/// What ends the value of the parameter `key`.
+std::string value_end_of(const CallLayout& layout, const std::string& key) {
+  std::string end = layout.value_end;
+  if (const std::size_t at = end.find(kKeyMark); at != std::string::npos) end.replace(at, 1, key);
+  return end;
+}
+
 struct Tool {
   std::string name;
   Json schema;
+  bool is_loose = false;  ///< any object is its arguments
 };
 
-std::vector<Tool> tools_of(std::string_view text, std::string_view only) {
+std::vector<Tool> tools_of(std::string_view text, std::string_view only,
+                           std::optional<std::span<const std::string>> strict) {
   const Json tools = Json::parse(text, nullptr, false);
   if (!tools.is_array()) throw Error(ErrorCode::kUsage, "\"tools\" is not a list");
   std::vector<Tool> out;
@@ -74,7 +83,8 @@ std::vector<Tool> tools_of(std::string_view text, std::string_view only) {
     if (!only.empty() && name != only) continue;
     Json schema = function.value("parameters", Json());
     if (!schema.is_object()) schema = {{"type", "object"}, {"additionalProperties", false}};
-    out.push_back({.name = name, .schema = std::move(schema)});
+    const bool is_loose = strict && std::ranges::find(*strict, name) == strict->end();
+    out.push_back({.name = name, .schema = std::move(schema), .is_loose = is_loose});
   }
   return out;
 }
@@ -97,7 +107,12 @@ class CallWriter {
     Pieces out;
     add_text(out, begin + kNameMark + layout_.name_end, tool_.name);
     if (layout_.arguments == CallLayout::Arguments::kJson)
-      out.push_back({.kind = Kind::kSchema, .text = tool_.schema.dump(), .key = {}, .parts = {}});
+      out.push_back({.kind = Kind::kSchema,
+                     .text = tool_.is_loose ? R"({"type":"object"})" : tool_.schema.dump(),
+                     .key = {},
+                     .parts = {}});
+    else if (tool_.is_loose && !layout_.value_end.contains(kKeyMark))
+      add_any_parameters(out);
     else
       add_parameters(out);
     add_text(out, layout_.close, tool_.name);
@@ -140,9 +155,42 @@ class CallWriter {
     return out;
   }
 
+  /// Any number of parameters of any name.
+  void add_any_parameters(Pieces& out) const {
+    const bool tagged = layout_.arguments == CallLayout::Arguments::kTagged;
+    const auto one = [&](std::string_view before) {
+      Pieces pieces;
+      add_text(pieces, before, {});
+      add_text(pieces, layout_.key_begin, {});
+      pieces.push_back({.kind = Kind::kKey, .text = {}, .key = {}, .parts = {}});
+      Pieces text, json;
+      add_text(text, layout_.value_begin, {});
+      add_text(json, json_tag(layout_.value_begin), {});
+      text.push_back({.kind = Kind::kText, .text = std::string(trimmed(layout_.value_end)), .key = {}, .parts = {}});
+      json.push_back({.kind = Kind::kSchema, .text = "{}", .key = {}, .parts = {}});
+      if (tagged && text[0].text == json[0].text)
+        append(pieces, std::move(text));
+      else if (tagged)
+        pieces.push_back({.kind = Kind::kChoice, .text = {}, .key = {}, .parts = {std::move(text), std::move(json)}});
+      else
+        append(pieces, std::move(json));
+      add_text(pieces, layout_.value_end, {});
+      return pieces;
+    };
+    CallPiece more{.kind = Kind::kRepeat, .text = {}, .key = {}, .parts = {one(layout_.key_between)}};
+    if (layout_.key_between.empty()) {
+      out.push_back(std::move(more));
+      return;
+    }
+    auto first = one({});
+    first.push_back(std::move(more));
+    out.push_back({.kind = Kind::kOptional, .text = {}, .key = {}, .parts = {std::move(first)}});
+  }
+
   Pieces parameter(const std::string& key, const Json& property) const {
     Pieces out;
     const ValueTypes types = types_.types(tool_.name, key);
+    const std::string value_end = value_end_of(layout_, key);
     const bool tagged = layout_.arguments == CallLayout::Arguments::kTagged;
     const bool text =
         tagged ? types == 0 || (types & kStringType) != 0 : !layout_.quote.empty() && types == kStringType;
@@ -151,12 +199,12 @@ class CallWriter {
       out.push_back(
           {.kind = Kind::kSchema, .text = property_schema(tool_.schema, property).dump(), .key = key, .parts = {}});
     } else {
-      const std::string end(tagged ? trimmed(layout_.value_end) : std::string_view(layout_.quote));
+      const std::string end(tagged ? trimmed(value_end) : std::string_view(layout_.quote));
       if (!tagged) add_text(out, layout_.quote, {});
       out.push_back(text_value(key, property, end));
       if (!tagged) add_text(out, layout_.quote, {});
     }
-    add_text(out, layout_.value_end, {});
+    add_text(out, value_end, {});
     return out;
   }
 
@@ -193,6 +241,9 @@ Json json_of_pieces(std::span<const CallPiece> pieces) {
       case Kind::kIndex:
         out.push_back({{"index", true}});
         break;
+      case Kind::kKey:
+        out.push_back({{"key", true}});
+        break;
       case Kind::kOptional:
         out.push_back({{"optional", json_of_pieces(piece.parts[0])}});
         break;
@@ -225,6 +276,7 @@ std::string spaced(const Json& json) {
 }
 
 std::string arguments_text(const CallLayout& layout, const Json& arguments) {
+  if (arguments.is_string()) return arguments.get<std::string>();  // of a call that was cut
   if (layout.arguments == CallLayout::Arguments::kJson) return spaced(arguments);
   std::string out;
   for (const auto& [key, value] : arguments.items()) {
@@ -235,7 +287,7 @@ std::string arguments_text(const CallLayout& layout, const Json& arguments) {
     if (text && !tagged) out += layout.quote;
     out += text ? value.get<std::string>() : spaced(value);
     if (text && !tagged) out += layout.quote;
-    out += layout.value_end;
+    out += value_end_of(layout, key);
   }
   return out;
 }
@@ -243,8 +295,8 @@ std::string arguments_text(const CallLayout& layout, const Json& arguments) {
 }  // namespace
 
 std::vector<CallPiece> call_grammar(const CallLayout& layout, std::string_view tools, std::string_view only,
-                                    bool several) {
-  const std::vector<Tool> list = tools_of(tools, only);
+                                    bool several, std::optional<std::span<const std::string>> strict) {
+  const std::vector<Tool> list = tools_of(tools, only, strict);
   if (layout.arguments == CallLayout::Arguments::kUnknown || list.empty()) return {};
   const ToolTypes types = ToolTypes::parse(tools);
   const auto any = [&](const std::string& begin) {
@@ -256,6 +308,12 @@ std::vector<CallPiece> call_grammar(const CallLayout& layout, std::string_view t
   if (several && layout.several)
     out.push_back({.kind = Kind::kRepeat, .text = {}, .key = {}, .parts = {any(layout.between)}});
   add_text(out, layout.end, {});
+  return out;
+}
+
+std::vector<std::string> tool_names(std::string_view tools) {
+  std::vector<std::string> out;
+  for (auto& tool : tools_of(tools, {}, std::nullopt)) out.push_back(std::move(tool.name));
   return out;
 }
 
@@ -302,7 +360,7 @@ std::string calls_text(const CallLayout& layout, std::span<const WrittenCall> ca
                       .parts = {}});
     add_text(pieces, layout.close, calls[i].name);
     for (const auto& piece : pieces)
-      out += piece.kind == Kind::kId      ? std::string("000000000")
+      out += piece.kind == Kind::kId      ? (calls[i].id.empty() ? std::string("000000000") : calls[i].id)
              : piece.kind == Kind::kIndex ? std::to_string(i)
                                           : piece.text;
   }

@@ -5,6 +5,7 @@
 // that end a turn are up to the caller; a piece at either end that repeats what the prompt ends with, or that spells
 // such a token, is dropped by him with trim_literals.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@ struct CallPiece {
     kText,      ///< any text without `text` in it
     kId,        ///< nine letters or digits
     kIndex,     ///< a whole number
+    kKey,       ///< a parameter's name, any
     kChoice,    ///< one of `parts`
     kOptional,  ///< parts[0] or nothing
     kRepeat,    ///< parts[0] any number of times, or not at all
@@ -33,21 +35,27 @@ struct CallPiece {
 };
 
 /// The calls of the tools in `tools`, OpenAI's list as JSON; `only`: of the tool of this name, empty: of any.
-/// `several`: one call or more, else exactly one. Empty if the layout is unknown or no tool is left. Error: kUsage if
-/// `tools` is no list of tools.
+/// `several`: one call or more, else exactly one. `strict`: names of the tools whose arguments must obey their
+/// schemas, if not those of all; arguments of others are any object. Empty if the layout is unknown or no tool is left.
+/// Error: kUsage if `tools` is no list of tools.
 [[nodiscard]] std::vector<CallPiece> call_grammar(const CallLayout& layout, std::string_view tools,
-                                                  std::string_view only, bool several);
+                                                  std::string_view only, bool several,
+                                                  std::optional<std::span<const std::string>> strict = std::nullopt);
+/// The tools' names. Error: as above.
+[[nodiscard]] std::vector<std::string> tool_names(std::string_view tools);
 
 /// Shortens the literals at both ends: at the beginning by what `prompt` ends with, at the end by one of `turn_ends`.
 void trim_literals(std::vector<CallPiece>& pieces, std::string_view prompt, std::span<const std::string> turn_ends);
 
 /// The pieces as JSON, for text::constraint::call_language: a string is a literal; {"schema": TEXT}, {"until": TEXT},
-/// {"id": 9}, {"index": true}, {"choice": [PIECES, ...]}, {"optional": PIECES}, {"repeat": PIECES}.
+/// {"id": 9}, {"index": true}, {"key": true}, {"choice": [PIECES, ...]}, {"optional": PIECES}, {"repeat": PIECES}.
 [[nodiscard]] std::string pieces_json(std::span<const CallPiece> pieces);
 
-/// The text of an answer's calls. Arguments are objects as JSON. Empty if the layout is unknown.
+/// The text of an answer's calls. Arguments are objects as JSON, or a JSON string that is printed as it is. Empty if
+/// the layout is unknown.
 struct WrittenCall {
   std::string name, arguments;
+  std::string id;  ///< nine letters or digits, where the layout has one; empty: zeros
 };
 [[nodiscard]] std::string calls_text(const CallLayout& layout, std::span<const WrittenCall> calls);
 

@@ -127,7 +127,15 @@ class HeadParser {
       return decided(at_ + size, read_keyed_arguments(context_, name_));
     }
     const std::string word = word_of(marker);
-    if (!words_.empty() && marker.starts_with("</") && word == last_tag_ && word.contains("name")) {
+    const std::string_view name_end = trimmed(context_.format->layout.name_end);
+    if (words_.size() == 1 && markers_.empty() && context_.format->layout.key_begin == "<") {
+      // Parameters are elements of their own names.
+      if (text_.substr(at_).starts_with(name_end))
+        return start_call() ? decided(at_ + name_end.size(), read_keyed_arguments(context_, name_)) : fail();
+      if (name_end.starts_with(text_.substr(at_))) return wait();
+    }
+    const bool ends_name = word == last_tag_ && (word.contains("name") || name_end.starts_with(marker));
+    if (!words_.empty() && marker.starts_with("</") && ends_name) {
       at_ += size;  // </name>
       return std::nullopt;
     }
@@ -138,12 +146,12 @@ class HeadParser {
       sink_.arguments("{}");
       return decided(at_, nullptr);
     }
-    if (word.contains("key")) {
+    if (context_.format->key_tag.empty() ? word.contains("key") : marker == context_.format->key_tag) {
       if (words_.empty() || !start_call()) return fail();
       return decided(at_, read_keyed_arguments(context_, name_));
     }
     if (words_.empty() && all_.starts_with(marker)) return fail();  // the same marker again: no call between
-    if (markers_.size() < words_.size()) markers_.push_back(word);
+    if (markers_.size() < words_.size()) markers_.push_back(marker == context_.format->id_marker ? "id" : word);
     last_tag_ = word;
     at_ += size;
     return std::nullopt;

@@ -112,6 +112,7 @@ class LayoutFinder {
       out_.arguments = CallLayout::Arguments::kTagged;
       const std::size_t same = common_size(gap, rest_);
       out_.value_end = gap.substr(0, same);
+      replace_all(out_.value_end, kProbeKey, std::string(1, kKeyMark));
       out_.key_begin = gap.substr(same);
       out_.value_begin = begin;
       rest_.erase(0, taken_ = same);

@@ -14,6 +14,7 @@ namespace forge::text {
 inline constexpr char kNameMark = '\x01';   ///< the tool's name
 inline constexpr char kIdMark = '\x02';     ///< an id of nine letters or digits
 inline constexpr char kIndexMark = '\x03';  ///< the call's number, from 0
+inline constexpr char kKeyMark = '\x04';    ///< in value_end: the parameter's name
 
 struct CallLayout {
   enum class Arguments : std::uint8_t {

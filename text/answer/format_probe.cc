@@ -1,10 +1,12 @@
 #include "text/answer/format_probe.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "support/error.h"
 #include "support/json_text.h"
+#include "text/answer/markers.h"
 #include "text/chat/chat.h"
 
 namespace forge::text {
@@ -102,12 +104,16 @@ std::optional<FormatProbe::Call> split_call(std::string_view text, std::size_t b
                            .after = std::string(text.substr(value + kProbeValue.size()))};
 }
 
-std::optional<FormatProbe::Reasoning> split_reasoning(const std::string& text, std::string_view next) {
+/// `without`: the same without reasoning.
+std::optional<FormatProbe::Reasoning> split_reasoning(const std::string& text, const std::string& without,
+                                                      std::string_view next) {
   const std::size_t thought = text.find(kThought);
   if (thought == std::string::npos) return std::nullopt;
   const std::size_t end = thought + kThought.size(), after = text.find(next, end);
   if (after == std::string::npos) return std::nullopt;
-  return FormatProbe::Reasoning{.before = text.substr(0, thought), .between = text.substr(end, after - end)};
+  return FormatProbe::Reasoning{.before = text.substr(0, thought),
+                                .between = text.substr(end, after - end),
+                                .common = std::min(common_size(text, without), thought)};
 }
 
 /// Whether a call's arguments were printed as Python prints a dict: the template wants them as text.
@@ -127,6 +133,11 @@ HistoryForm probe_history(const Prober& prober, const std::optional<CallForm>& f
   const CallForm used = form.value_or(CallForm{});
   history.arguments_as_text = used.as_text;
   history.null_content = used.null_content;
+  std::string with_content = call_message(used);
+  const std::string_view none = used.null_content ? "null" : "\"\"";
+  with_content.replace(with_content.find(none), none.size(), "\"Zebra forge content\"");
+  const auto shown = prober.after_user(with_content, false, true);
+  history.content_beside_calls = !form || (shown.contains(kProbeName) && shown.contains(kContent));
   CallForm common = used;
   common.common_id = true;
   history.short_ids = form && !prober.after_user(call_message(common), false, true).contains(kProbeName);
@@ -162,29 +173,23 @@ std::size_t common_size(std::string_view a, std::string_view b) {
   return size;
 }
 
-FormatProbe probe_format(std::string_view source, std::string_view bos_token, std::string_view eos_token) {
-  FormatProbe out;
-  std::optional<ChatTemplate> chat_template;
-  try {
-    chat_template = ChatTemplate::parse(source);
-  } catch (const Error&) {
-    return out;  // its markers may still be known
-  }
-  const Prober prober(*chat_template, bos_token, eos_token);
-  const std::string asked = prober.after_user({}, false, false);
-  if (const std::string prompt = prober.after_user({}, true, false); prompt.size() > asked.size())
-    out.prompt_end = prompt.substr(common_size(prompt, asked));
+namespace {
 
+/// The forms that templates insist on, the usual one first.
+constexpr CallForm kCallForms[] = {{},
+                                   {.as_text = true},
+                                   {.null_content = true},
+                                   {.as_text = true, .null_content = true},
+                                   {.long_id = true},
+                                   {.as_text = true, .long_id = true}};
+
+/// Fills in what is printed for calls; returns the form of a message that was printed.
+std::optional<CallForm> probe_calls(const Prober& prober, FormatProbe& out) {
   const std::string plain =
       prober.after_user(R"({"role": "assistant", "content": "Zebra forge content"})", false, true);
   const std::size_t content = plain.find(kContent);
   std::optional<CallForm> used;
-  for (const CallForm form : {CallForm{},
-                              {.as_text = true},
-                              {.null_content = true},
-                              {.as_text = true, .null_content = true},
-                              {.long_id = true},
-                              {.as_text = true, .long_id = true}}) {
+  for (const CallForm form : kCallForms) {
     const std::string text = prober.after_user(call_message(form), false, true);
     const std::size_t header = common_size(text, plain);
     const auto call = split_call(text, header);
@@ -203,15 +208,88 @@ FormatProbe probe_format(std::string_view source, std::string_view bos_token, st
     }
     if (!is_repr(*call)) break;
   }
+  return used;
+}
+
+/// A marker at which the template splits an answer's content, so that the content is not printed as it is.
+std::string probe_thought_end(const Prober& prober, std::string_view source) {
+  for (const std::string_view split : {"split('", "split(\""}) {
+    for (std::size_t at = source.find(split); at != std::string_view::npos; at = source.find(split, at + 1)) {
+      const std::string_view rest = source.substr(at + split.size());
+      const std::string_view marker = rest.substr(0, marker_size(rest));
+      if (marker.empty()) continue;
+      const std::string content = std::string(kThought) + std::string(marker) + std::string(kContent);
+      // Some templates do so only in earlier turns.
+      const std::string answer = R"({"role": "assistant", "content": )" + json_string(content) + "}";
+      for (const char* const next : {"", R"(, {"role": "user", "content": "forge-probe-more"})"}) {
+        const std::string text = prober.after_user(answer + next, false, false);
+        if (text.contains(kContent) && !text.contains(content)) return std::string(marker);
+      }
+    }
+  }
+  return {};
+}
+
+/// `source` without the statements that change lists and dictionaries in place, which the sandbox refuses: their values
+/// are dropped anyway. Empty if there are none.
+std::string without_changes(std::string_view source) {
+  std::string out(source);
+  bool changed = false;
+  for (std::size_t at = out.find("{%"); at != std::string::npos; at = out.find("{%", at + 2)) {
+    const std::size_t end = out.find("%}", at);
+    if (end == std::string::npos) break;
+    const std::string_view statement = std::string_view(out).substr(at, end - at);
+    const std::size_t equals = statement.find('=');
+    const bool changes =
+        std::ranges::any_of(std::array<std::string_view, 5>{".append(", ".extend(", ".insert(", ".update(", ".pop("},
+                            [&](std::string_view call) { return statement.contains(call); });
+    if (!changes || equals == std::string_view::npos || !statement.contains("set ")) continue;
+    const std::size_t tail = statement.ends_with('-') ? 1 : 0;
+    out.replace(at + equals + 1, end - tail - (at + equals + 1), " 0 ");
+    changed = true;
+  }
+  return changed ? out : std::string();
+}
+
+}  // namespace
+
+FormatProbe probe_format(std::string_view source, std::string_view bos_token, std::string_view eos_token) {
+  FormatProbe out;
+  std::optional<ChatTemplate> chat_template;
+  try {
+    chat_template = ChatTemplate::parse(source);
+  } catch (const Error&) {
+    return out;  // its markers may still be known
+  }
+  const Prober prober(*chat_template, bos_token, eos_token);
+  const std::string asked = prober.after_user({}, false, false);
+  if (const std::string prompt = prober.after_user({}, true, false); prompt.size() > asked.size())
+    out.prompt_end = prompt.substr(common_size(prompt, asked));
+  const std::string user = R"({"role": "user", "content": "forge-probe-question"})";
+  out.asked_with_tools = prober.render(user, true, true);
+  out.asked = prober.render(user, true, false);
+  const std::optional<CallForm> used = probe_calls(prober, out);
+  if (const std::string lenient = used ? std::string() : without_changes(source); !lenient.empty()) {
+    try {
+      const auto other = ChatTemplate::parse(lenient);
+      (void)probe_calls(Prober(other, bos_token, eos_token), out);
+    } catch (const Error&) {
+    }
+  }
   out.history = probe_history(prober, used, source);
   // Some templates print reasoning next to calls only.
   std::string beside_call = call_message({});
   beside_call.insert(1, std::string(kThoughtMembers) + ", ");
   const std::string alone =
       R"({"role": "assistant", "content": "Zebra forge content", )" + std::string(kThoughtMembers) + "}";
-  out.reasoning = split_reasoning(prober.after_user(alone, false, false), kContent);
+  const std::string content = R"({"role": "assistant", "content": "Zebra forge content"})";
+  out.reasoning =
+      split_reasoning(prober.after_user(alone, false, false), prober.after_user(content, false, false), kContent);
   out.reasoning_beside_call = !out.reasoning;
-  if (!out.reasoning) out.reasoning = split_reasoning(prober.after_user(beside_call, false, true), kProbeName);
+  if (!out.reasoning)
+    out.reasoning = split_reasoning(prober.after_user(beside_call, false, true),
+                                    prober.after_user(call_message({}), false, true), kProbeName);
+  if (!out.reasoning) out.thought_end = probe_thought_end(prober, source);
   return out;
 }
 

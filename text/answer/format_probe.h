@@ -23,11 +23,14 @@ struct FormatProbe {
   std::string two_keys;   ///< the same for one call with two arguments
   struct Reasoning {
     std::string before, between;  ///< what is printed before reasoning, and between it and content or a tool's name
+    std::size_t common = 0;       ///< bytes of `before` that are printed without reasoning, too
   };
   std::optional<Reasoning> reasoning;
   HistoryForm history;
+  std::string thought_end;  ///< a marker in an answer's content that the template takes for the end of reasoning
   bool reasoning_beside_call = false;                        ///< it is printed next to calls only
   std::optional<std::string> before_content, after_content;  ///< without the header of the turn
+  std::string asked_with_tools, asked;                       ///< whole prompts of the same question
 };
 
 /// The texts in the conversations of the probe. The first value is kValue.

@@ -14,7 +14,10 @@ constexpr std::size_t kHeldArgumentsMax = 1u << 20;
 
 enum class Key : std::uint8_t { kName, kArguments, kId, kFunction, kOther };
 
-Key key_of(std::string_view key) {
+/// The template's own words count first.
+Key key_of(std::string_view key, const AnswerFormat& format) {
+  if (key == format.name_key) return Key::kName;
+  if (key == format.arguments_key) return Key::kArguments;
   if (key == "name" || key == "tool_name" || key == "function_name") return Key::kName;
   if (key == "arguments" || key == "parameters" || key == "args" || key == "input") return Key::kArguments;
   if (key == "id" || key == "tool_call_id" || key == "call_id") return Key::kId;
@@ -137,7 +140,7 @@ class JsonCalls final : public CallReader {
     const auto& plain = json.get_ref<const std::string&>();
     state_ = State::kNext;
     if (text_is_key_) {
-      key_ = key_of(plain);
+      key_ = key_of(plain, *context_.format);
       key_text_ = plain;
       state_ = State::kColon;
     } else if (key_ == Key::kName) {

@@ -43,10 +43,13 @@ Tag parse_tag(std::string_view text) {
     tag.value = unquoted(rest.substr(1));
     return tag;
   }
-  if (const std::size_t at = rest.find("name="); at != std::string_view::npos && at + 5 < rest.size()) {
-    const char quote = rest[at + 5];
+  // The attribute "name", or else the first one.
+  const std::size_t named = rest.find("name=");
+  const std::size_t equals = named == std::string_view::npos ? rest.find('=') : named + 4;
+  if (equals != std::string_view::npos && equals + 1 < rest.size()) {
+    const char quote = rest[equals + 1];
     const bool quoted = quote == '"' || quote == '\'';
-    const std::size_t begin = at + 5 + (quoted ? 1 : 0);
+    const std::size_t begin = equals + (quoted ? 2 : 1);
     const std::size_t stop = quoted ? rest.find(quote, begin) : rest.find_first_of(" \t\n", begin);
     tag.value = rest.substr(begin, stop == std::string_view::npos ? stop : stop - begin);
   }
@@ -105,7 +108,10 @@ class TaggedCall final : public CallReader {
     const std::size_t close = rest.substr(0, kTagBytesMax).find_first_of("<>", 1);
     if (close == std::string_view::npos) return end || rest.size() >= kTagBytesMax ? Step::kFail : Step::kMore;
     if (rest[close] == '<') return Step::kFail;
-    const Tag tag = parse_tag(rest.substr(1, close - 1));
+    Tag tag = parse_tag(rest.substr(1, close - 1));
+    for (const auto& element : context_.format->elements)  // <fn:NAME>
+      if (tag.value.empty() && element.size() < close && rest.starts_with(element))
+        tag.value = rest.substr(element.size(), close - element.size());
     if (!is_tool_name(tag.value)) return Step::kFail;
     name_ = tag.value;
     close_ = "</" + tag.name + ">";
@@ -141,7 +147,9 @@ class TaggedCall final : public CallReader {
     }
     if (json_) return Step::kBad;
     const Tag tag = parse_tag(inside);
-    if (tag.value.empty() && tag.name.find("key") != std::string::npos) return keyed(rest, end, tag.name, used, sink);
+    const std::string& key_tag = context_.format->key_tag;
+    const bool is_key = key_tag.empty() ? tag.name.contains("key") : key_tag == "<" + tag.name + ">";
+    if (tag.value.empty() && is_key) return keyed(rest, end, tag.name, used, sink);
     used += close + 1;
     begin_value(tag.value.empty() ? tag.name : tag.value, "</" + tag.name + ">", tag.is_string, sink);
     return Step::kMore;

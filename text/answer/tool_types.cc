@@ -1,6 +1,8 @@
 #include "text/answer/tool_types.h"
 
 #include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <vector>
 
 #include "support/error.h"
 #include "support/json_text.h"
@@ -13,7 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kSchemaDepthMax = 16;
+/// Work on the types of one list of tools; what is left is unknown. A schema of 4 MiB without shared parts takes less.
+constexpr std::size_t kWorkMax = 200'000;
 
 ValueTypes type_named(const json& name) {
   if (name == "string") return kStringType;
@@ -32,42 +35,90 @@ ValueTypes type_of_value(const json& value) {
   return value.is_object() ? kObjectType : kArrayType;
 }
 
-/// The types that `schema`, a part of `root`, allows.
-ValueTypes types_of(const json& schema, const json& root, int depth) {
-  if (!schema.is_object() || depth == kSchemaDepthMax) return 0;
-  ValueTypes types = 0;
-  if (const auto type = schema.find("type"); type != schema.end()) {
-    if (type->is_array())
-      for (const auto& name : *type) types |= type_named(name);
-    else
-      types = type_named(*type);
-    return types;
+/// The types that a schema says by its other keywords.
+ValueTypes types_by_keywords(const json& schema) {
+  if (schema.contains("properties") || schema.contains("additionalProperties")) return kObjectType;
+  if (schema.contains("items")) return kArrayType;
+  return schema.contains("pattern") || schema.contains("maxLength") ? kStringType : 0;
+}
+
+/// Finds the types that parts of one document allow. Each part is looked at once for a parameter, because schemas may
+/// refer to themselves, and in a loop, because a chain of references can be long.
+class TypeFinder {
+ public:
+  TypeFinder(const json& root, std::size_t& work) : root_(root), work_(work) {}
+
+  ValueTypes types_of(const json& schema) {
+    types_ = hints_ = 0;
+    seen_.clear();
+    add(schema);
+    while (!left_.empty() && work_ < kWorkMax) {
+      const auto& part = *left_.back();
+      left_.pop_back();
+      ++work_;
+      look_at(part);
+    }
+    left_.clear();
+    return types_ != 0 ? types_ : hints_;
   }
-  if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string()) {
-    const auto& path = ref->get_ref<const std::string&>();
-    if (path.starts_with("#/")) {
-      try {
-        return types_of(root.at(json::json_pointer(path.substr(1))), root, depth + 1);
-      } catch (const json::exception&) {
-        return 0;  // it points nowhere
+
+ private:
+  void add(const json& schema) {
+    if (schema.is_object() && seen_.insert(&schema).second) left_.push_back(&schema);
+  }
+
+  void look_at(const json& schema) {
+    if (const auto type = schema.find("type"); type != schema.end()) {
+      if (!type->is_array()) {
+        types_ |= type_named(*type);
+        return;
       }
+      for (const auto& name : *type) types_ |= type_named(name);
+    } else if (const auto ref = schema.find("$ref"); ref != schema.end() && refers(*ref)) {
+      return;
+    } else if (const auto constant = schema.find("const"); constant != schema.end()) {
+      types_ |= type_of_value(*constant);
+    } else if (const auto values = schema.find("enum"); values != schema.end() && values->is_array()) {
+      work_ += values->size();
+      for (const auto& value : *values) types_ |= type_of_value(value);
+    } else {
+      const auto by_keywords = types_by_keywords(schema);
+      (add_parts(schema) ? hints_ : types_) |= by_keywords;
     }
   }
-  if (const auto constant = schema.find("const"); constant != schema.end()) return type_of_value(*constant);
-  if (const auto values = schema.find("enum"); values != schema.end() && values->is_array()) {
-    for (const auto& value : *values) types |= type_of_value(value);
-    return types;
+
+  /// Returns false for a reference to another document.
+  bool refers(const json& ref) {
+    if (!ref.is_string()) return false;
+    const auto& path = ref.get_ref<const std::string&>();
+    if (!path.starts_with("#/")) return false;
+    work_ += path.size() / 16;
+    try {
+      add(root_.at(json::json_pointer(path.substr(1))));
+    } catch (const json::exception&) {  // it points nowhere
+    }
+    return true;
   }
-  for (const char* const key : {"anyOf", "oneOf", "allOf"}) {
-    const auto parts = schema.find(key);
-    if (parts == schema.end() || !parts->is_array()) continue;
-    for (const auto& part : *parts) types |= types_of(part, root, depth + 1);
+
+  /// Returns true if the schema is made of others.
+  bool add_parts(const json& schema) {
+    bool any = false;
+    for (const char* const key : {"anyOf", "oneOf", "allOf"}) {
+      const auto parts = schema.find(key);
+      if (parts == schema.end() || !parts->is_array()) continue;
+      for (const auto& part : *parts) add(part);
+      any = any || !parts->empty();
+    }
+    return any;
   }
-  if (types == 0 && (schema.contains("properties") || schema.contains("additionalProperties"))) types = kObjectType;
-  if (types == 0 && schema.contains("items")) types = kArrayType;
-  if (types == 0 && (schema.contains("pattern") || schema.contains("maxLength"))) types = kStringType;
-  return types;
-}
+
+  const json& root_;
+  std::size_t& work_;
+  std::unordered_set<const json*> seen_;
+  std::vector<const json*> left_;
+  ValueTypes types_ = 0;
+  ValueTypes hints_ = 0;  ///< of schemas that are also made of others; used if these say nothing
+};
 
 }  // namespace
 
@@ -76,6 +127,7 @@ ToolTypes ToolTypes::parse(std::string_view text) {
   if (tools.is_discarded() || (!tools.is_array() && !tools.is_null()))
     throw Error(ErrorCode::kUsage, "\"tools\" is not a list");
   ToolTypes out;
+  std::size_t work = 0;
   for (const auto& tool : tools) {
     if (!tool.is_object()) continue;
     const auto inner = tool.find("function");
@@ -88,7 +140,8 @@ ToolTypes ToolTypes::parse(std::string_view text) {
     if (schema == function.end() || !schema->is_object()) continue;
     const auto properties = schema->find("properties");
     if (properties == schema->end() || !properties->is_object()) continue;
-    for (const auto& [key, value] : properties->items()) types[key] = types_of(value, *schema, 0);
+    TypeFinder finder(*schema, work);
+    for (const auto& [key, value] : properties->items()) types[key] = finder.types_of(value);
   }
   return out;
 }

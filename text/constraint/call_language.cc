@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kPieceDepthMax = 64;
-constexpr std::uint32_t kIdLength = 9;
+constexpr std::uint32_t kIdLength = 9, kKeyLengthMax = 64;
 
 class CallLanguage {
  public:
@@ -54,6 +54,9 @@ class CallLanguage {
     if (kind == "until" && value.is_string()) return without(value.get_ref<const std::string&>());
     if (kind == "id") return pool_.repeat(utf8_of(pool_, {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}}), kIdLength, kIdLength);
     if (kind == "index") return pool_.repeat(utf8_of(pool_, {{'0', '9'}}), 1, 4);
+    if (kind == "key")
+      return pool_.repeat(utf8_of(pool_, {{'-', '.'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}), 1,
+                          kKeyLengthMax);
     refuse();
   }
 
