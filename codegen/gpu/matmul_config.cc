@@ -236,6 +236,10 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
                    : mma              ? std::span<const TileSize>(kMmaSizes)
                                       : std::span<const TileSize>(kSizes);
   for (std::size_t i = 0; i < all.size(); ++i) {
+    // The largest blocks have few registers left to hide the latency of memory, so they need four steps at once.
+    if (mma && all[i].rows * all[i].tokens > 128 * 128 &&
+        4 * 2 * (all[i].rows + all[i].tokens) * 64 > target.lds_bytes_per_block)
+      continue;
     if (!fits(all[i])) continue;
     sizes.push_back(all[i]);
     if (mma) rates.push_back(experts > 1 ? kMmaExpertRates[i] : kMmaRates[i]);

@@ -111,8 +111,11 @@ struct MatmulTiles {
   /// `tokens` rows of x and out from t0 on, or, with experts, the listed slots.
   struct Job {
     int row0, weight0, t0, tokens;
-    int unit0;                     ///< of a weight's row, where the block's part of k begins
-    const u8* rows_of_x[kXTakes];  ///< where this thread's columns of x begin, for each of its rows; null: no such row
+    int unit0;  ///< of a weight's row, where the block's part of k begins
+    /// Where this thread's columns of x begin, in bytes (half the registers of an address). With experts for each of
+    /// its rows, kNoRow if there is no such row; else for the first one, from which the others are at constant
+    /// distances.
+    u32 rows_of_x[kExperts ? kXTakes : 1];
   };
   using Sums = float[C::kTilesDown][C::kTilesAcross][T::Fragments::kC];
 
@@ -157,15 +160,25 @@ struct MatmulTiles {
   }
   /// The thread's i-th unit of x: its row; all of them have the same columns.
   FORGE_DEVICE static int x_row(int i) { return (i * kThreads + thread_id()) / kXUnits; }
+  static constexpr u32 kNoRow = ~0u;
+  static_assert(static_cast<u64>(C::kTokensTotal) * C::kHeads * W::kK * 2 < kNoRow, "x must be smaller than 4 GiB");
+  FORGE_DEVICE static bool is_row(const Job& job, int i) {
+    return kExperts ? job.rows_of_x[kExperts ? i : 0] != kNoRow : x_row(i) < job.tokens;
+  }
+  /// The row's columns of a step; a valid address even if there is no such row.
+  FORGE_DEVICE static const u8* x_of(const Args& args, const Job& job, int i, int step) {
+    const u32 row = kExperts ? job.rows_of_x[kExperts ? i : 0]
+                             : job.rows_of_x[0] + static_cast<u32>(i * (kThreads / kXUnits * C::kHeads * W::kK * 2));
+    return args.x + (is_row(job, i) ? row + static_cast<u32>(step * (kStep * 2)) : 0u);
+  }
   FORGE_DEVICE static bool has_x(int i) { return kTokens * kXUnits % kThreads == 0 || x_row(i) < kTokens; }
   /// Zeros for rows that do not exist.
   FORGE_DEVICE static void copy_x(const Args& args, Lds& lds, const Job& job, int step, int stage) {
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
-      const u8* row = job.rows_of_x[i];
       if (has_x(i))
-        lds.units.copy16(unit_at(stage, kRows + x_row(i), thread_id() % kXUnits),
-                         row == nullptr ? args.x : row + step * (kStep * 2), row != nullptr);
+        lds.units.copy16(unit_at(stage, kRows + x_row(i), thread_id() % kXUnits), x_of(args, job, i, step),
+                         is_row(job, i));
     }
   }
   /// Issues the copies of a step.
@@ -173,17 +186,17 @@ struct MatmulTiles {
     copy_units(args, lds, job, step, stage);
     copy_x(args, lds, job, step, stage);
   }
-  FORGE_DEVICE static void load_x(const Job& job, int step, Next& next) {
+  FORGE_DEVICE static void load_x(const Args& args, const Job& job, int step, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
       next.x[i] = U32x4{};
-      if (has_x(i) && job.rows_of_x[i] != nullptr) next.x[i] = load16(job.rows_of_x[i] + step * (kStep * 2));
+      if (has_x(i) && is_row(job, i)) next.x[i] = load16(x_of(args, job, i, step));
     }
   }
   /// Issues the loads of a step to registers.
   FORGE_DEVICE static void load_step(const Args& args, const Job& job, int step, Next& next) {
     load_units(args, job, step, next);
-    if constexpr (!kAsyncCopies) load_x(job, step, next);
+    if constexpr (!kAsyncCopies) load_x(args, job, step, next);
   }
   /// Stores what the thread has loaded for a step in a buffer; dequantises weights. Waits for the loads.
   FORGE_DEVICE static void store(Lds& lds, const Next& next, int stage) {
@@ -395,16 +408,19 @@ struct MatmulTiles {
       job.tokens = tokens - job.t0 < kTokens ? tokens - job.t0 : kTokens;
     }
     if (job.tokens <= 0) return false;
-    FORGE_UNROLL
-    for (int i = 0; i < kXTakes; ++i) {
-      const int t = x_row(i);
-      job.rows_of_x[i] = nullptr;
-      if (t >= job.tokens) continue;
-      int row = job.t0 + t;
-      if constexpr (kExperts) row = lds.slots.slots.get(t) / (C::kSharedX ? kSlots : 1);
+    const auto at = [&](int row) {
       if constexpr (C::kHeads > 1) row = row * C::kHeads + job.row0 / C::kHeadColumns;
-      job.rows_of_x[i] =
-          args.x + static_cast<u64>(row) * (W::kK * 2) + split * (kSteps * kStep * 2) + thread_id() % kXUnits * 16;
+      return static_cast<u32>(row) * (W::kK * 2) +
+             static_cast<u32>(split * (kSteps * kStep * 2) + thread_id() % kXUnits * 16);
+    };
+    if constexpr (kExperts) {
+      FORGE_UNROLL
+      for (int i = 0; i < kXTakes; ++i) {
+        const int t = x_row(i);
+        job.rows_of_x[i] = t < job.tokens ? at(lds.slots.slots.get(t) / (C::kSharedX ? kSlots : 1)) : kNoRow;
+      }
+    } else {
+      job.rows_of_x[0] = at(job.t0 + x_row(0));
     }
     return true;
   }
@@ -442,7 +458,7 @@ struct MatmulTiles {
         commit_copies();
       }
     } else {
-      load_x(job, 0, next);
+      load_x(args, job, 0, next);
     }
     store(lds, next, 0);
     Sums sums = {};
