@@ -289,7 +289,9 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
                           target.lds_bytes_per_block,
                           target.lds_bytes_per_unit / std::max<std::int64_t>(unit_blocks, 1) - target.lds_reserved) -
                       rest;
-    out.slabs = tuned_positive(tuning, "slabs", k % (out.splits * 64) == 0 ? 2 : 1);
+    // With two blocks on a unit a lane has half of the registers, which do not suffice for loads of two slabs.
+    const bool two = k % (out.splits * 64) == 0 && unit_blocks != 2;
+    out.slabs = tuned_positive(tuning, "slabs", two ? 2 : 1);
     out.stages = tuned_positive(tuning, "stages", std::clamp<std::int64_t>(room / step_bytes(), 2, 4));
     while (out.tokens_together < block.tokens &&
            2 * out.tokens_together * (block.rows + 5) * 4 <= out.stages * step_bytes() &&

@@ -55,6 +55,7 @@ KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::
   text.threads = config.waves() * target.wave;
   text.lds_bytes = config.lds_bytes;
   text.min_blocks = unit_blocks ? config.unit_blocks : 0;
+  if (unit_blocks) CHECK(config.unit_blocks == 2);
   return text;
 }
 
@@ -254,7 +255,7 @@ TEST_CASE("two blocks per unit spill a few addresses but no accumulators") {
     const GpuTarget& target = *known;
     KernelSet kernels;
     for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16})
-      kernels.add(kernel_source(target, "wide", tiles_text(target, type, 16384, 2048, true)));
+      kernels.add(kernel_source(target, "wide", tiles_text(target, type, 4096, 4096, true)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
                        << " bytes spilled");
@@ -279,9 +280,14 @@ TEST_CASE("matrix instructions serve prefill, where the target has them and the 
   CHECK(!choose(card, 2048, 2040, 512, on).has_value());
   CHECK(!choose(card, 2048, 2048, 512, on, {.multiple_of = 96}).has_value());
   CHECK(!choose_tiles(card, DType::kF32, 2048, 2048, 512, 1, 0, {}, on).has_value());
-  // Many rows get large blocks, few rows small ones.
-  CHECK(choose(card, 16384, 2048, 512, on)->rows == 128);
-  CHECK(choose(card, 2048, 2048, 512, on)->rows == 64);
+  // Many rows get large blocks, few rows small ones; where k is long, blocks share it instead.
+  const auto of = [&](std::int64_t rows, std::int64_t k) {
+    const auto config = *choose(card, rows, k, 512, on);
+    return std::array{config.rows, config.tokens, config.splits};
+  };
+  CHECK(of(16384, 2048) == std::array<std::int64_t, 3>{128, 256, 1});
+  CHECK(of(2048, 2048) == std::array<std::int64_t, 3>{128, 64, 1});
+  CHECK(of(4096, 14336) == std::array<std::int64_t, 3>{128, 256, 2});
   // A tuned value is used or refused, never replaced.
   CHECK(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 32}})->rows == 32);
   CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 40}}), Error);
