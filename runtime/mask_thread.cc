@@ -45,7 +45,8 @@ bool MaskThreads::add_threads() {
   const auto wanted = std::min(lost_ + std::min(most_, open_), kThreadsMax);
   try {
     while (threads_.size() < wanted) threads_.emplace_back([this] { run(); });
-  } catch (const std::system_error&) {  // no more threads: slower, but the same
+  } catch (const std::system_error&) {
+    return threads_.size() > lost_;  // no more threads: slower, but the same
   }
   return threads_.size() > lost_;
 }
