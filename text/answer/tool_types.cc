@@ -95,7 +95,8 @@ class TypeFinder {
     work_ += path.size() / 16;
     try {
       add(root_.at(json::json_pointer(path.substr(1))));
-    } catch (const json::exception&) {  // it points nowhere
+    } catch (const json::exception&) {
+      return true;  // it points nowhere
     }
     return true;
   }
