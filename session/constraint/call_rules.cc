@@ -14,7 +14,7 @@ using Kind = CallPiece::Kind;
 using Pieces = std::vector<CallPiece>;
 
 CallPiece piece(Kind kind, std::string text, std::vector<Pieces> parts = {}) {
-  return {.kind = kind, .text = std::move(text), .key = {}, .parts = std::move(parts)};
+  return {.kind = kind, .text = std::move(text), .parts = std::move(parts)};
 }
 
 class RulesFinder {

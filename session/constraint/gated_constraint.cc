@@ -31,8 +31,7 @@ std::span<const std::uint32_t> GatedConstraint::mask() {
     return mask_;
   }
   if (inner_follows_) std::ranges::copy(inner_->mask(), mask_.begin());
-  const auto next = static_cast<std::size_t>(opener_[opened_]);
-  mask_[next / 32] |= 1U << next % 32;
+  text::constraint::allow(mask_, static_cast<std::size_t>(opener_[opened_]));
   return mask_;
 }
 

@@ -2,6 +2,7 @@
 // constraint is refused in one line or kept: no dead end, and the mask and accept() agree.
 
 #include "tests/fuzz/target.h"
+#include "tests/text/byte_trie.h"
 #include "text/constraint/constraint.h"
 
 using namespace forge;
@@ -10,11 +11,7 @@ using namespace forge::text::constraint;
 namespace {
 
 std::shared_ptr<const TokenTrie> make_trie() {
-  std::vector<std::string> tokens{"</s>"};
-  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-  for (const char* more : {"{\"", "\": ", "\", \"", "\"}", "}}", "true", "abc", "12", "é", "\",\"a\""})
-    tokens.emplace_back(more);
-  return std::make_shared<const TokenTrie>(tokens, std::vector<std::int32_t>{0});
+  return tests::byte_trie({"{\"", "\": ", "\", \"", "\"}", "}}", "true", "abc", "12", "é", "\",\"a\""});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/serve/running_server.h"
+#include "tests/support/byte_vocabulary.h"
 
 namespace forge::serve::test {
 
@@ -15,25 +16,8 @@ using Json = nlohmann::ordered_json;
 /// A byte-level vocabulary with control tokens, among them the markers of calls.
 struct ChatVocabulary {
   static std::string image() {
-    tests::GgufWriter w("llama");
-    std::vector<std::string> tokens;
-    for (unsigned byte = 0, spare = 256; byte < 256; ++byte) {
-      const bool plain = (byte >= 33 && byte < 127) || (byte >= 161 && byte < 173) || byte >= 174;
-      const unsigned code = plain ? byte : spare++;
-      tokens.push_back(
-          code < 128 ? std::string(1, static_cast<char>(code))
-                     : std::string{static_cast<char>(0xC0U | (code >> 6U)), static_cast<char>(0x80U | (code & 0x3FU))});
-    }
-    std::vector<std::int32_t> types(256, 1);
-    for (const auto* control :
-         {"<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>", "<|image|>"}) {
-      tokens.emplace_back(control);
-      types.push_back(3);
-    }
-    w.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.pre", "gpt-2").add("tokenizer.ggml.tokens", tokens);
-    w.add("tokenizer.ggml.merges", std::vector<std::string>{}).add("tokenizer.ggml.add_bos_token", false);
-    w.add("tokenizer.ggml.bos_token_id", 256U).add("tokenizer.ggml.eos_token_id", 257U);
-    return w.add("tokenizer.ggml.token_type", types).bytes();
+    return tests::byte_vocabulary(
+        {"<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>", "<|image|>"}, 257);
   }
   std::string file = image();
   loader::Gguf gguf = loader::Gguf::from(std::as_bytes(std::span(file)));

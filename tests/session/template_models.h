@@ -11,7 +11,7 @@
 
 #include "loader/gguf/gguf.h"
 #include "session/constraint/reasoning_gate.h"
-#include "tests/support/gguf_writer.h"
+#include "tests/support/byte_vocabulary.h"
 #include "tests/support/skip.h"
 #include "text/answer/white_space.h"
 #include "text/tokenizer/tokenizer.h"
@@ -34,26 +34,9 @@ struct TemplateModel {
   }
 
   static std::string image(std::vector<std::string> control, std::string end) {
-    GgufWriter w("llama");
-    std::vector<std::string> tokens;
-    for (unsigned byte = 0, spare = 256; byte < 256; ++byte) {
-      const bool plain = (byte >= 33 && byte < 127) || (byte >= 161 && byte < 173) || byte >= 174;
-      const unsigned code = plain ? byte : spare++;
-      tokens.push_back(
-          code < 128 ? std::string(1, static_cast<char>(code))
-                     : std::string{static_cast<char>(0xC0U | (code >> 6U)), static_cast<char>(0x80U | (code & 0x3FU))});
-    }
-    std::vector<std::int32_t> types(256, 1);
     if (std::ranges::find(control, end) == control.end()) control.push_back(std::move(end));
-    const auto eos = static_cast<std::uint32_t>(256 + (std::ranges::find(control, control.back()) - control.begin()));
-    for (auto& token : control) {
-      tokens.push_back(std::move(token));
-      types.push_back(3);
-    }
-    w.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.pre", "gpt-2").add("tokenizer.ggml.tokens", tokens);
-    w.add("tokenizer.ggml.merges", std::vector<std::string>{}).add("tokenizer.ggml.add_bos_token", false);
-    w.add("tokenizer.ggml.bos_token_id", 256U).add("tokenizer.ggml.eos_token_id", eos);
-    return w.add("tokenizer.ggml.token_type", types).bytes();
+    const auto eos = 256 + (std::ranges::find(control, control.back()) - control.begin());
+    return byte_vocabulary(control, static_cast<std::uint32_t>(eos));
   }
 
   std::string name, source, prompt, file;

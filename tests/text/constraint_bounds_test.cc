@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/support/error_of.h"
+#include "tests/text/byte_trie.h"
 #include "text/constraint/constraint.h"
 #include "text/constraint/gbnf.h"
 #include "text/constraint/regex_syntax.h"
@@ -20,13 +21,7 @@ namespace {
 
 /// The end token, every byte, and a few longer tokens.
 std::shared_ptr<const TokenTrie> bounds_trie() {
-  static const auto trie = [] {
-    std::vector<std::string> tokens{"</s>"};
-    for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-    for (const char* more : {"abab", "xx", "\", \"", "aaaaaaaaaaaa", " a b a b a b a b a b a b"})
-      tokens.emplace_back(more);
-    return std::make_shared<const TokenTrie>(tokens, std::vector<std::int32_t>{0});
-  }();
+  static const auto trie = byte_trie({"abab", "xx", "\", \"", "aaaaaaaaaaaa", " a b a b a b a b a b a b"});
   return trie;
 }
 
@@ -40,7 +35,7 @@ std::string generate(Constraint& constraint, const std::string& text) {
     for (const char c : text) {
       const auto id = static_cast<std::uint8_t>(c) + 1;
       const auto mask = constraint.mask();
-      REQUIRE((mask[static_cast<std::size_t>(id) / 32] >> id % 32 & 1U) != 0);
+      REQUIRE(allows(mask, static_cast<std::size_t>(id)));
       REQUIRE(constraint.accept(id));
     }
     (void)constraint.forced();

@@ -10,6 +10,7 @@
 
 #include "tests/support/error_of.h"
 #include "tests/support/skip.h"
+#include "tests/text/byte_trie.h"
 #include "tests/text/splitmix.h"
 #include "text/constraint/constraint.h"
 
@@ -21,14 +22,9 @@ namespace {
 
 /// The end token, every byte, and texts as real vocabularies have them.
 std::shared_ptr<const TokenTrie> json_trie() {
-  static const auto trie = [] {
-    std::vector<std::string> tokens{"</s>"};
-    for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-    for (const char* more : {"{\"",  "\":", "\": ", "\",", "\", \"",   "\"}", "\"]", "}}", "true", "null", "abc",
-                             "name", "12",  "é",    "東",  "\",\"a\"", "],",  "[[",  "  ", "\\n",  "-1",   "0.5"})
-      tokens.emplace_back(more);
-    return std::make_shared<const TokenTrie>(tokens, std::vector<std::int32_t>{0});
-  }();
+  static const auto trie =
+      byte_trie({"{\"",  "\":", "\": ", "\",", "\", \"",   "\"}", "\"]", "}}", "true", "null", "abc",
+                 "name", "12",  "é",    "東",  "\",\"a\"", "],",  "[[",  "  ", "\\n",  "-1",   "0.5"});
   return trie;
 }
 

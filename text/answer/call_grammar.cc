@@ -16,7 +16,7 @@ using Kind = CallPiece::Kind;
 using Pieces = std::vector<CallPiece>;
 
 CallPiece literal(std::string text) {
-  return {.kind = Kind::kLiteral, .text = std::move(text), .key = {}, .parts = {}};
+  return {.kind = Kind::kLiteral, .text = std::move(text)};
 }
 
 /// Adds text with a layout's marks; literals that meet become one.
@@ -35,7 +35,7 @@ void add_text(Pieces& pieces, std::string_view text, std::string_view name) {
     if (text[at] == kNameMark)
       add(name);
     else
-      pieces.push_back({.kind = text[at] == kIdMark ? Kind::kId : Kind::kIndex, .text = {}, .key = {}, .parts = {}});
+      pieces.push_back({.kind = text[at] == kIdMark ? Kind::kId : Kind::kIndex});
     text.remove_prefix(at + 1);
   }
 }
@@ -107,10 +107,7 @@ class CallWriter {
     Pieces out;
     add_text(out, begin + kNameMark + layout_.name_end, tool_.name);
     if (layout_.arguments == CallLayout::Arguments::kJson)
-      out.push_back({.kind = Kind::kSchema,
-                     .text = tool_.is_loose ? R"({"type":"object"})" : tool_.schema.dump(),
-                     .key = {},
-                     .parts = {}});
+      out.push_back({.kind = Kind::kSchema, .text = tool_.is_loose ? R"({"type":"object"})" : tool_.schema.dump()});
     else if (tool_.is_loose && !layout_.value_end.contains(kKeyMark))
       add_any_parameters(out);
     else
@@ -136,7 +133,7 @@ class CallWriter {
     if (others.empty()) return;
     if (!needed.empty() || between.empty()) return append(out, optional_from(others, 0));
     // The first of optional ones has nothing before it.
-    CallPiece choice{.kind = Kind::kChoice, .text = {}, .key = {}, .parts = {{}}};
+    CallPiece choice{.kind = Kind::kChoice, .parts = {{}}};
     for (std::size_t i = 0; i < others.size(); ++i) {
       choice.parts.push_back(others[i]);
       append(choice.parts.back(), optional_from(others, i + 1));
@@ -150,7 +147,7 @@ class CallWriter {
       Pieces part;
       add_text(part, layout_.key_between, {});
       append(part, parameters[i]);
-      out.push_back({.kind = Kind::kOptional, .text = {}, .key = {}, .parts = {std::move(part)}});
+      out.push_back({.kind = Kind::kOptional, .parts = {std::move(part)}});
     }
     return out;
   }
@@ -162,29 +159,29 @@ class CallWriter {
       Pieces pieces;
       add_text(pieces, before, {});
       add_text(pieces, layout_.key_begin, {});
-      pieces.push_back({.kind = Kind::kKey, .text = {}, .key = {}, .parts = {}});
+      pieces.push_back({.kind = Kind::kKey});
       Pieces text, json;
       add_text(text, layout_.value_begin, {});
       add_text(json, json_tag(layout_.value_begin), {});
-      text.push_back({.kind = Kind::kText, .text = std::string(trimmed(layout_.value_end)), .key = {}, .parts = {}});
-      json.push_back({.kind = Kind::kSchema, .text = "{}", .key = {}, .parts = {}});
+      text.push_back({.kind = Kind::kText, .text = std::string(trimmed(layout_.value_end))});
+      json.push_back({.kind = Kind::kSchema, .text = "{}"});
       if (tagged && text[0].text == json[0].text)
         append(pieces, std::move(text));
       else if (tagged)
-        pieces.push_back({.kind = Kind::kChoice, .text = {}, .key = {}, .parts = {std::move(text), std::move(json)}});
+        pieces.push_back({.kind = Kind::kChoice, .parts = {std::move(text), std::move(json)}});
       else
         append(pieces, std::move(json));
       add_text(pieces, layout_.value_end, {});
       return pieces;
     };
-    CallPiece more{.kind = Kind::kRepeat, .text = {}, .key = {}, .parts = {one(layout_.key_between)}};
+    CallPiece more{.kind = Kind::kRepeat, .parts = {one(layout_.key_between)}};
     if (layout_.key_between.empty()) {
       out.push_back(std::move(more));
       return;
     }
     auto first = one({});
     first.push_back(std::move(more));
-    out.push_back({.kind = Kind::kOptional, .text = {}, .key = {}, .parts = {std::move(first)}});
+    out.push_back({.kind = Kind::kOptional, .parts = {std::move(first)}});
   }
 
   Pieces parameter(const std::string& key, const Json& property) const {
@@ -196,8 +193,7 @@ class CallWriter {
         tagged ? types == 0 || (types & kStringType) != 0 : !layout_.quote.empty() && types == kStringType;
     add_text(out, layout_.key_begin + key + (text ? layout_.value_begin : json_tag(layout_.value_begin)), {});
     if (!text) {
-      out.push_back(
-          {.kind = Kind::kSchema, .text = property_schema(tool_.schema, property).dump(), .key = key, .parts = {}});
+      out.push_back({.kind = Kind::kSchema, .text = property_schema(tool_.schema, property).dump(), .key = key});
     } else {
       const std::string end(tagged ? trimmed(value_end) : std::string_view(layout_.quote));
       if (!tagged) add_text(out, layout_.quote, {});
@@ -210,8 +206,8 @@ class CallWriter {
 
   static CallPiece text_value(const std::string& key, const Json& property, const std::string& end) {
     const Json values = property.is_object() ? property.value("enum", Json()) : Json();
-    if (!values.is_array() || values.empty()) return {.kind = Kind::kText, .text = end, .key = key, .parts = {}};
-    CallPiece choice{.kind = Kind::kChoice, .text = {}, .key = key, .parts = {}};
+    if (!values.is_array() || values.empty()) return {.kind = Kind::kText, .text = end, .key = key};
+    CallPiece choice{.kind = Kind::kChoice, .key = key};
     for (const auto& value : values)
       choice.parts.push_back({literal(value.is_string() ? value.get<std::string>() : value.dump())});
     return choice;
@@ -300,13 +296,12 @@ std::vector<CallPiece> call_grammar(const CallLayout& layout, std::string_view t
   if (layout.arguments == CallLayout::Arguments::kUnknown || list.empty()) return {};
   const ToolTypes types = ToolTypes::parse(tools);
   const auto any = [&](const std::string& begin) {
-    CallPiece choice{.kind = Kind::kChoice, .text = {}, .key = {}, .parts = {}};
+    CallPiece choice{.kind = Kind::kChoice};
     for (const auto& tool : list) choice.parts.push_back(CallWriter(layout, tool, types).call(begin));
     return choice.parts.size() == 1 ? std::move(choice.parts[0]) : Pieces{std::move(choice)};
   };
   Pieces out = any(layout.open);
-  if (several && layout.several)
-    out.push_back({.kind = Kind::kRepeat, .text = {}, .key = {}, .parts = {any(layout.between)}});
+  if (several && layout.several) out.push_back({.kind = Kind::kRepeat, .parts = {any(layout.between)}});
   add_text(out, layout.end, {});
   return out;
 }
@@ -354,10 +349,8 @@ std::string calls_text(const CallLayout& layout, std::span<const WrittenCall> ca
     if (i > 0 && !layout.several) add_text(pieces, layout.end + "\n", calls[i - 1].name);
     add_text(pieces, (i == 0 || !layout.several ? layout.open : layout.between) + kNameMark + layout.name_end,
              calls[i].name);
-    pieces.push_back({.kind = Kind::kSchema,
-                      .text = arguments_text(layout, Json::parse(calls[i].arguments, nullptr, false)),
-                      .key = {},
-                      .parts = {}});
+    pieces.push_back(
+        {.kind = Kind::kSchema, .text = arguments_text(layout, Json::parse(calls[i].arguments, nullptr, false))});
     add_text(pieces, layout.close, calls[i].name);
     for (const auto& piece : pieces)
       out += piece.kind == Kind::kId      ? (calls[i].id.empty() ? std::string("000000000") : calls[i].id)

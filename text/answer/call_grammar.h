@@ -29,9 +29,9 @@ struct CallPiece {
     kRepeat,    ///< parts[0] any number of times, or not at all
   };
   Kind kind = Kind::kLiteral;
-  std::string text;
-  std::string key;  ///< the parameter whose value this is; empty: of all of them, or no value
-  std::vector<std::vector<CallPiece>> parts;
+  std::string text = {};
+  std::string key = {};  ///< the parameter whose value this is; empty: of all of them, or no value
+  std::vector<std::vector<CallPiece>> parts = {};
 };
 
 /// The calls of the tools in `tools`, OpenAI's list as JSON; `only`: of the tool of this name, empty: of any.

@@ -164,6 +164,8 @@ class RegularPool {
   [[nodiscard]] bool is_empty(Expr expr);
   /// True if every word of `inner` is a word of `outer`. Errors: those of is_empty.
   [[nodiscard]] bool includes(Expr outer, Expr inner);
+  /// The same; false also where it takes too long to tell.
+  [[nodiscard]] bool surely_includes(Expr outer, Expr inner);
 
   /// An expression that allows the same beginnings of at most `bytes` bytes. Every count above `bytes` is replaced by
   /// one just above it or by no bound, so the states of a long counted repeat become one, and whatever comes after

@@ -17,16 +17,6 @@ Expr unescaped(RegularPool& pool) {
   return utf8_of(pool, {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}, {0x80, kCodeMax}});
 }
 
-/// False also where it takes too long to tell.
-bool is_inside(RegularPool& pool, Expr inner, Expr outer) {
-  try {
-    return pool.includes(outer, inner);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kMemory) throw;
-    return false;
-  }
-}
-
 }  // namespace
 
 void RegularPool::begin_scope() {
@@ -168,7 +158,7 @@ Expr RegularPool::within_horizon(Expr expr, std::uint32_t bytes) {
       if (count.op != Op::kRepeat || count.b != 0 || count.c == kUnbounded || !nodes_[other].plain) continue;
       const auto needed = completion(other);
       if (needed == kMinMax || count.c <= bytes + needed) break;
-      if (is_inside(*this, other, star(count.a))) result = and_({star(count.a), other});
+      if (surely_includes(star(count.a), other)) result = and_({star(count.a), other});
       break;
     }
   } else if (node.op == Op::kRepeat) {

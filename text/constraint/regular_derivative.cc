@@ -211,4 +211,13 @@ bool RegularPool::includes(Expr outer, Expr inner) {
   return is_empty(and_({inner, not_(outer)}));
 }
 
+bool RegularPool::surely_includes(Expr outer, Expr inner) {
+  try {
+    return includes(outer, inner);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kMemory) throw;
+    return false;
+  }
+}
+
 }  // namespace forge::text::constraint

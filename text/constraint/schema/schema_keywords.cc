@@ -16,16 +16,6 @@ namespace {
 constexpr std::size_t kEnumMax = 20'000;
 constexpr std::uint32_t kCountMax = 1'000'000'000;
 
-/// False also where it takes too long to tell.
-bool surely_includes(RegularPool& pool, Expr outer, Expr inner) {
-  try {
-    return pool.includes(outer, inner);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kMemory) throw;
-    return false;
-  }
-}
-
 const SchemaJson* keyword_at(const SchemaJson& schema, std::string_view key) {
   const auto at = schema.find(key);
   return at == schema.end() ? nullptr : &*at;
@@ -34,13 +24,9 @@ const SchemaJson* keyword_at(const SchemaJson& schema, std::string_view key) {
 /// The values that copying one copies.
 std::size_t values_in(const SchemaJson& value) {
   std::size_t sum = 1;
-  for (const auto& inner : value) {
-    if (inner.is_structured())
-      sum += values_in(inner);
-    else
-      ++sum;
-  }
-  return value.is_structured() ? sum : 1;
+  if (value.is_structured())
+    for (const auto& inner : value) sum += values_in(inner);
+  return sum;
 }
 
 }  // namespace
@@ -244,7 +230,7 @@ void SchemaNormalizer::add_texts(const SchemaJson& schema, NormalSchema& normal)
   if (all.empty() || normal.texts == RegularPool::kEmpty) return;
   if (normal.texts != json_.text()) all.push_back(normal.texts);
   // A length that an expression has anyway would only cost states.
-  if (all.size() == 2 && (min || max) && pool().is_plain(all[1]) && surely_includes(pool(), all[0], all[1]))
+  if (all.size() == 2 && (min || max) && pool().is_plain(all[1]) && pool().surely_includes(all[0], all[1]))
     all.erase(all.begin());
   const auto language = pool().and_(all);
   try {
