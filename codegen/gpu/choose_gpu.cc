@@ -33,25 +33,18 @@ std::expected<passes::Choice, std::string> GpuChooser::choose(std::span<const ir
   } else if (nodes.size() == 1 && stands_alone(graph_, node)) {
     out_.step.label = ir::op_def(graph_.op(node)).name;
     if (auto why = step_of_one(node); !why.empty()) return std::unexpected(std::move(why));
-  } else if (const auto routed = split_at_route(graph_, nodes); !routed) {
-    return std::unexpected(routed.error());
-  } else if (*routed) {
-    if (auto why = refuses_alignment((*routed)->matmul); !why.empty()) return std::unexpected(std::move(why));
-    matmul_and_route(**routed);
+  } else if (const auto step = draft_step(graph_, nodes); !step) {
+    return std::unexpected(step.error());
+  } else if (step->routed) {
+    if (auto why = refuses_alignment(step->routed->matmul); !why.empty()) return std::unexpected(std::move(why));
+    matmul_and_route(*step->routed);
   } else {
-    const auto draft = draft_tile_program(graph_, nodes, kGpuDraftRules);
-    if (!draft) return std::unexpected(draft.error());
-    const auto halves = split_at_row_norm(graph_, *draft);
-    if (!halves) return std::unexpected(halves.error());
-    out_.step.label = draft->label(graph_);
-    if (auto why = refuses_alignment(*draft); !why.empty()) return std::unexpected(std::move(why));
-    if (*halves) {
-      matmul_and_norm(**halves);
-    } else {
-      const auto shape = shape_of(graph_, *draft);
-      if (!shape) return std::unexpected(shape.error());
-      tile(*draft, *shape);
-    }
+    out_.step.label = step->draft.label(graph_);
+    if (auto why = refuses_alignment(step->draft); !why.empty()) return std::unexpected(std::move(why));
+    if (step->halves)
+      matmul_and_norm(*step->halves);
+    else
+      tile(step->draft, step->shape);
   }
   return std::move(out_);
 }

@@ -50,17 +50,15 @@ void GpuChooser::launch_tiles(const TileDraft& draft, const TilesConfig& tiles, 
     steps.push_back(std::exchange(out_, {}));
     arguments[kExpertsArgument] = sorted;
   }
-  PointerArgument partials = x, counts = x;
+  out_ = std::move(caller);
+  PointerArgument partials = x, arrivals = x;
   if (tiles.splits > 1) {
     partials = {.kind = Kind::kScratch, .input = behind(scratch)};
-    const auto blocks = tiles.blocks / tiles.splits;
     scratch = partials.input + tiles.blocks * tiles.rows * tiles.tokens * kFloatBytes;
-    counts = counters(blocks);
-    caller.counter_bytes = std::max(caller.counter_bytes, std::exchange(out_.counter_bytes, 0));
+    arrivals = counters(tiles.blocks / tiles.splits);
   }
-  out_ = std::move(caller);
   arguments[1] = x;
-  arguments.insert(arguments.begin() + 2, {factors, partials, counts});
+  arguments.insert(arguments.begin() + 2, {factors, partials, arrivals});
   launch(stem, text, arguments);
   out_.scratch_bytes = 0;
   const auto counter_bytes = std::exchange(out_.counter_bytes, 0);

@@ -166,7 +166,14 @@ bool has_sinks(const ir::Graph& graph, ir::NodeId attention);
 /// Why there are no kernels for this choice of keys; nothing if there are.
 std::optional<std::string> refuses_select_keys(const ir::SelectKeysAttrs& select);
 
-/// What a draft's epilogue asks of its block, or the reason why the draft has no GPU kernel.
-std::expected<EpilogueShape, std::string> shape_of(const ir::Graph& graph, const TileDraft& draft);
+/// What the kernels of a step of tile operations do.
+struct StepDraft {
+  std::optional<RoutedDraft> routed;   ///< a matmul and the router of its rows; nothing else is set then
+  TileDraft draft;                     ///< the whole group
+  std::optional<RowNormDraft> halves;  ///< the group, if it has operations on whole rows of its matmul
+  EpilogueShape shape;                 ///< what the epilogue of any other group asks of its block
+};
+/// The draft of a group, in topological order, or the reason why GPUs do not support it.
+std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::span<const ir::NodeId> members);
 
 }  // namespace forge::codegen

@@ -189,9 +189,27 @@ bool GpuTargetModel::merges_columns(std::int64_t n) const {
   return n % kResultColumns == 0;
 }
 
-std::expected<EpilogueShape, std::string> shape_of(const ir::Graph& graph, const TileDraft& draft) {
-  if (auto why = refuses_source(graph, draft)) return std::unexpected(*why);
-  return epilogue_shape(graph, draft);
+std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+  StepDraft out;
+  auto routed = split_at_route(graph, members);
+  if (!routed) return std::unexpected(routed.error());
+  if (*routed) {
+    if (auto why = refuses_source(graph, (*routed)->matmul)) return std::unexpected(*why);
+    out.routed = std::move(*routed);
+    return out;
+  }
+  auto draft = draft_tile_program(graph, members, kGpuDraftRules);
+  if (!draft) return std::unexpected(draft.error());
+  if (auto why = refuses_source(graph, *draft)) return std::unexpected(*why);
+  out.draft = std::move(*draft);
+  auto halves = split_at_row_norm(graph, out.draft);
+  if (!halves) return std::unexpected(halves.error());
+  out.halves = std::move(*halves);
+  if (out.halves) return out;
+  const auto shape = epilogue_shape(graph, out.draft);
+  if (!shape) return std::unexpected(shape.error());
+  out.shape = *shape;
+  return out;
 }
 
 std::optional<std::string> GpuTargetModel::group_refusal(const ir::Graph& graph,
@@ -200,18 +218,8 @@ std::optional<std::string> GpuTargetModel::group_refusal(const ir::Graph& graph,
   if (graph.op(members[0]) == Op::kAttention || graph.op(members[0]) == Op::kShortConv ||
       (members.size() == 1 && stands_alone(graph, members[0])))
     return std::nullopt;
-  const auto routed = split_at_route(graph, members);
-  if (!routed) return routed.error();
-  if (*routed) return refuses_source(graph, (*routed)->matmul);
-  const auto draft = draft_tile_program(graph, members, kGpuDraftRules);
-  if (!draft) return draft.error();
-  if (auto why = refuses_source(graph, *draft)) return why;
-  const auto halves = split_at_row_norm(graph, *draft);
-  if (!halves) return halves.error();
-  if (*halves) return std::nullopt;
-  const auto shape = shape_of(graph, *draft);
-  if (!shape) return shape.error();
-  return std::nullopt;
+  const auto step = draft_step(graph, members);
+  return step ? std::nullopt : std::optional(step.error());
 }
 
 std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::Graph& graph,

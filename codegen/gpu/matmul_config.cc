@@ -283,7 +283,8 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   out.unit_blocks = tuned(tuning, "min_blocks", mma ? unit_blocks : 0);
   // Asynchronous copies: as many steps ahead as the blocks of a unit have room for.
   const auto step_bytes = [&] { return out.slabs * (block.rows + block.tokens) * 64; };
-  const auto rest = (block.tokens + experts + 64) * 4 + 256;  // factors, slots, and the alignment of both
+  const auto rest = (block.tokens + 64) * 4 + 256;  // slots, the last arrival, and the alignment of both
+  const auto out_row_bytes = (block.rows + 5) * 4;  // of the output tile: a token's sums, their padding and 1/rms
   if (target.copies) {
     const auto room = std::min<std::int64_t>(
                           target.lds_bytes_per_block,
@@ -293,14 +294,13 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
     const bool two = k % (out.splits * 64) == 0 && unit_blocks != 2;
     out.slabs = tuned_positive(tuning, "slabs", two ? 2 : 1);
     out.stages = tuned_positive(tuning, "stages", std::clamp<std::int64_t>(room / step_bytes(), 2, 4));
-    while (out.tokens_together < block.tokens &&
-           2 * out.tokens_together * (block.rows + 5) * 4 <= out.stages * step_bytes() &&
+    while (out.tokens_together < block.tokens && 2 * out.tokens_together * out_row_bytes <= out.stages * step_bytes() &&
            block.tokens % (2 * out.tokens_together) == 0)
       out.tokens_together *= 2;
     const auto wave_tokens = block.tokens / out.waves_across;
     while (out.tokens_together % wave_tokens != 0 && wave_tokens % out.tokens_together != 0) out.tokens_together /= 2;
   }
-  out.lds_bytes = std::max(out.stages * step_bytes(), out.tokens_together * (block.rows + 5) * 4) + rest;
+  out.lds_bytes = std::max(out.stages * step_bytes(), out.tokens_together * out_row_bytes) + rest;
   if (!target.copies || out.lds_bytes <= kStatic) out.lds_bytes = 0;
   return out;
 }

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "codegen/gpu/gpu_chooser.h"
 #include "passes/passes.h"
+#include "passes/schedule/schedule.h"
 
 namespace forge::codegen {
 
@@ -17,17 +17,12 @@ using ir::Value;
 
 std::optional<MatmulDraft> matmul_of(const ir::Graph& graph, std::span<const NodeId> nodes) {
   if (!std::ranges::any_of(nodes, [&](NodeId node) { return passes::is_matmul(graph, node); })) return std::nullopt;
-  const auto routed = split_at_route(graph, nodes);
-  if (!routed) return std::nullopt;
-  if (*routed) return MatmulDraft{(*routed)->matmul, (*routed)->shape};
-  const auto draft = draft_tile_program(graph, nodes, kGpuDraftRules);
-  if (!draft || draft->source == ir::kNoNode || !passes::is_matmul(graph, draft->source)) return std::nullopt;
-  const auto halves = split_at_row_norm(graph, *draft);
-  if (!halves) return std::nullopt;
-  if (*halves) return MatmulDraft{(*halves)->matmul, (*halves)->matmul_shape};
-  const auto shape = shape_of(graph, *draft);
-  if (!shape) return std::nullopt;
-  return MatmulDraft{*draft, *shape};
+  const auto step = draft_step(graph, nodes);
+  if (!step) return std::nullopt;
+  if (step->routed) return MatmulDraft{step->routed->matmul, step->routed->shape};
+  if (step->halves) return MatmulDraft{step->halves->matmul, step->halves->matmul_shape};
+  if (step->draft.source == ir::kNoNode || !passes::is_matmul(graph, step->draft.source)) return std::nullopt;
+  return MatmulDraft{step->draft, step->shape};
 }
 
 MatmulWeight weight_of(const ir::Graph& graph, NodeId matmul) {
@@ -80,9 +75,7 @@ passes::StoredTypes stored_rows(const GpuTarget& target, const Tuning& tuning, c
                                 std::span<const std::vector<NodeId>> steps, const ir::Bounds& bounds) {
   passes::StoredTypes out;
   if (!uses_matrix_instructions(target, bounds.tokens, tuning)) return out;
-  std::map<NodeId, std::size_t> step_of;
-  for (std::size_t i = 0; i < steps.size(); ++i)
-    for (const auto node : steps[i]) step_of.emplace(node, i);
+  const auto step_of = passes::step_of_node(graph, steps);
   // What each step with tiles reads as x.
   std::vector<std::optional<Value>> x_of(steps.size());
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -90,15 +83,15 @@ passes::StoredTypes stored_rows(const GpuTarget& target, const Tuning& tuning, c
     if (matmul && tiles_of(target, tuning, graph, *matmul, bounds)) x_of[i] = matmul->draft.input;
   }
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (!x_of[i] || !step_of.contains(x_of[i]->node)) continue;
+    if (!x_of[i] || step_of[x_of[i]->node] < 0) continue;
     const Value x = *x_of[i];
-    const auto own = step_of.at(x.node);
+    const auto own = step_of[x.node];
     std::optional<DType> wanted;
-    bool all = !graph.is_output(x) && stores_rows(graph, steps[own], x);
+    bool all = !graph.is_output(x) && stores_rows(graph, steps[static_cast<std::size_t>(own)], x);
     for (const auto& use : graph.uses(x)) {
-      const auto user = step_of.find(use.node);
-      if (user == step_of.end() || (user->second == own)) continue;
-      if (!passes::is_matmul(graph, use.node) || x_of[user->second] != x) {
+      const auto user = step_of[use.node];
+      if (user < 0 || user == own) continue;
+      if (!passes::is_matmul(graph, use.node) || x_of[static_cast<std::size_t>(user)] != x) {
         all = false;
         break;
       }

@@ -30,15 +30,16 @@ struct Q8Rows {
   static constexpr u64 kRowBytes = (static_cast<u64>(K) + K / 4 + 63) / 64 * 64;
 };
 
-/// Formats of a row: the number of its terms, or 16-bit numbers for matrix tiles (matmul_tiles.h). F16A is F16 divided
-/// by 16 (ScaledF16 in formats.h), BF16 and F16 are what they say.
+/// Formats of a row: the number of its terms, or 16-bit numbers for matrix tiles (matmul_tiles.h). F16A is F16 of the
+/// numbers times kF16AScale (ScaledF16 in formats.h), BF16 and F16 are what they say.
 inline constexpr int kRowF16A = 16, kRowBf16 = 17, kRowF16 = 18;
 template <int K, int Format>
 FORGE_DEVICE constexpr u64 row_bytes_of() {
   return Format >= kRowF16A ? static_cast<u64>(K) * 2 : Format * Q8Rows<K>::kRowBytes;
 }
 
-inline constexpr float kWideMost = 0x1p4f * 65504.0f;  ///< largest magnitude of an element of q16a_16
+inline constexpr float kF16AScale = 0x1p-4f;
+inline constexpr float kWideMost = 65504.0f / kF16AScale;  ///< largest magnitude of an element of q16a_16
 
 FORGE_DEVICE float bf16_scale(u32 meta) {
   return __builtin_bit_cast(float, meta << 16);
@@ -108,7 +109,7 @@ FORGE_DEVICE void store_activation(u8* rows, int t, int column, float value, boo
     if constexpr (Format == kRowBf16)
       bits = bf16_pair(value, 0.0f);
     else
-      bits = f16_of_f32(within_f16(Format == kRowF16A ? value * 0x1p-4f : value));
+      bits = f16_of_f32(within_f16(Format == kRowF16A ? value * kF16AScale : value));
     if (real) reinterpret_cast<u16*>(row)[column] = static_cast<u16>(bits);
   }
 }

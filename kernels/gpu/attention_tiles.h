@@ -362,7 +362,7 @@ struct AttentionTiles {
       if constexpr (C::kSinks) sum += exp2_of(load(args.sinks + head) * Rows::kLog2E - state.maximum[r] + kRaise);
       state.sum[r] = sum > 0 ? 1.0f / sum : 0.0f;
     }
-    const int written = ceil_div(prompt.count, kTokenTile) * kTokenTile;
+    const int written = whole_tiles(prompt.count);
     FORGE_UNROLL
     for (int d16 = 0; d16 < kPartDim / 16; ++d16) {
       FORGE_UNROLL

@@ -44,7 +44,7 @@ struct TileBf16 {
 /// F16 has three more bits and packed arithmetic, but a narrow range. The factors move it to where the numbers are:
 /// activations up to 2^20 (kWideMost), beyond which they are clamped, weights up to 4094.
 struct ScaledF16 {
-  static constexpr float kWeight = 0x1p4f, kX = 0x1p-4f;
+  static constexpr float kWeight = 1.0f / kF16AScale, kX = kF16AScale;
   FORGE_DEVICE static u32 pair(float low, float high) { return f16_pair(low, high); }
   FORGE_DEVICE static u32 x_pair(float low, float high) { return clamped_f16_pair(low, high); }
 };

@@ -50,24 +50,20 @@ struct MatmulArgs {
 };
 /// The same for matmul_tiles.h. x: [rows of x][k] 16-bit numbers (tile_rows.h). factors: [tokens] 1/rms of their rows,
 /// read if the epilogue has squares (RowFactors in tile_rows.h). partials and counters: used if several blocks share k.
-template <class E, bool HasExperts>
-struct TilesArgs {
+struct TilesPointers {
   const u8* weights;
   const u8* x;
   const float* factors;
   float* partials;  ///< [tiles][kSplits][sums of a block], 16-byte aligned
   u32* counters;    ///< [tiles], 0
   const i32* counts;
+};
+template <class E, bool HasExperts>
+struct TilesArgs : TilesPointers {
   typename E::Args epilogue;
 };
 template <class E>
-struct TilesArgs<E, true> {
-  const u8* weights;
-  const u8* x;
-  const float* factors;
-  float* partials;
-  u32* counters;
-  const i32* counts;
+struct TilesArgs<E, true> : TilesPointers {
   const i32* sorted;  ///< the slots by expert (SortSlots in slot_tiles.h)
   typename E::Args epilogue;
 };

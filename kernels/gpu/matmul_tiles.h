@@ -1,8 +1,8 @@
 #pragma once
 // Matmul by matrix instructions (GEMM, for prefill): out[t][n] = sum over k of w[n][k] * x[t][k]. Weights are in the
-// layout `planes`; rows of x are 16-bit numbers, which TileRows (tile_rows.h) has made of the activations. A block
-// computes kRows columns n for kTokens tokens t; a wave computes kTilesDown x kTilesAcross tiles of it, with f32 sums
-// in registers:
+// layout `planes`; rows of x are 16-bit numbers, as their producer stores them or TileRows (tile_rows.h) makes them. A
+// block computes kRows columns n for kTokens tokens t; a wave computes kTilesDown x kTilesAcross tiles of it, with f32
+// sums in registers:
 //
 //                      tokens ->   wave across 0   wave across 1            kWavesDown = 2, kWavesAcross = 2
 //   columns n    wave down 0       wave 0          wave 2
@@ -65,6 +65,7 @@ struct MatmulTiles {
   static constexpr int kSplits = C::kSplits, kBlocks = ceil_div(kColumns, kRows) * kTokenTiles * kSplits;
   static constexpr int kSlab = 32, kStep = C::kSlabs * kSlab, kSteps = W::kK / kStep / kSplits, kStages = C::kStages;
   static constexpr int kTogether = C::kTokensTogether;
+  static constexpr int kOperandsTogether = kTogether == kTokenTile ? 1 : 32;  ///< LoadsTogether of Finish
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
   static_assert(C::kHeads == 1 || (C::kHeadColumns % kRows == 0 && C::kHeads * C::kHeadColumns == kColumns),
                 "a block's columns must lie in one head");
@@ -163,12 +164,15 @@ struct MatmulTiles {
   static constexpr u32 kNoRow = ~0u;
   static_assert(static_cast<u64>(C::kTokensTotal) * C::kHeads * W::kK * 2 < kNoRow, "x must be smaller than 4 GiB");
   FORGE_DEVICE static bool is_row(const Job& job, int i) {
-    return kExperts ? job.rows_of_x[kExperts ? i : 0] != kNoRow : x_row(i) < job.tokens;
+    if constexpr (kExperts)
+      return job.rows_of_x[i] != kNoRow;
+    else
+      return x_row(i) < job.tokens;
   }
   /// The row's columns of a step; a valid address even if there is no such row.
   FORGE_DEVICE static const u8* x_of(const Args& args, const Job& job, int i, int step) {
-    const u32 row = kExperts ? job.rows_of_x[kExperts ? i : 0]
-                             : job.rows_of_x[0] + static_cast<u32>(i * (kThreads / kXUnits * C::kHeads * W::kK * 2));
+    u32 row = job.rows_of_x[kExperts ? i : 0];
+    if constexpr (!kExperts) row += static_cast<u32>(i * (kThreads / kXUnits * C::kHeads * W::kK * 2));
     return args.x + (is_row(job, i) ? row + static_cast<u32>(step * (kStep * 2)) : 0u);
   }
   FORGE_DEVICE static bool has_x(int i) { return kTokens * kXUnits % kThreads == 0 || x_row(i) < kTokens; }
@@ -352,8 +356,8 @@ struct MatmulTiles {
     constexpr bool kWhole = kTogether >= kWaveTokens;  // whole waves, or a part of each wave's tokens
     constexpr int kTiles = (kWhole ? kWaveTokens : kTogether) / T::kN;
     constexpr int kFirst = kWhole ? 0 : Part * kTogether % kWaveTokens / T::kN;
-    if (across * kWaveTokens / kTogether != Part && kWhole) return;
-    if (across != Part * kTogether / kWaveTokens && !kWhole) return;
+    const bool has = kWhole ? across * kWaveTokens / kTogether == Part : across == Part * kTogether / kWaveTokens;
+    if (!has) return;
     const int lane = thread % kWave, row0 = down * C::kTilesDown * T::kM;
     const int token0 = kWhole ? across * kWaveTokens % kTogether : 0;
     FORGE_UNROLL
@@ -393,19 +397,16 @@ struct MatmulTiles {
       finish<Part + 1>(args, lds, job, thread, sums);
     }
   }
-  static constexpr int kOperandsTogether = kTogether == kTokenTile ? 1 : 32;
-
   /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16.
   FORGE_DEVICE static bool find_job(const Args& args, Lds& lds, int tile, int split, int real, Job& job) {
-    const int most = C::kTokensTotal / kSlots, whole = ceil_div(real, kTokenTile) * kTokenTile;
-    const int tokens = whole < most ? whole : most;
     if constexpr (kExperts) {
       const auto found = Slots::find(args.sorted, tile, lds.slots);
       job.weight0 = found.expert * kColumns;
       job.tokens = found.count;
     } else {
       job.t0 = tile * kTokens;
-      job.tokens = tokens - job.t0 < kTokens ? tokens - job.t0 : kTokens;
+      const int whole = whole_tiles(real), left = (whole < C::kTokensTotal ? whole : C::kTokensTotal) - job.t0;
+      job.tokens = left < kTokens ? left : kTokens;
     }
     if (job.tokens <= 0) return false;
     const auto at = [&](int row) {

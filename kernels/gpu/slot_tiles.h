@@ -9,7 +9,7 @@
 // SortSlots, a launch before the product, writes the counts and the slots by expert, ascending. A block of the product
 // finds its tile by a prefix sum over the experts' counts.
 
-#include "kernels/gpu/prelude/prelude.h"
+#include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
 
@@ -42,9 +42,8 @@ struct SortSlots {
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     release_consumers();
     wait_for_producer();
-    constexpr int kTile = 16;  // real tokens are rounded up to whole tiles
     const int expert = block_id(), most = C::kTokensTotal / C::kSlots;
-    const int whole = ceil_div(uniform(load(args.counts + C::kCount)), kTile) * kTile;
+    const int whole = whole_tiles(uniform(load(args.counts + C::kCount)));
     const int slots = (whole < most ? whole : most) * C::kSlots;
     const int share = ceil_div(slots, kThreads), begin = thread_id() * share;
     const int end = begin + share < slots ? begin + share : slots;

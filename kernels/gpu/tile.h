@@ -52,6 +52,10 @@ FORGE_DEVICE constexpr int in_equal_rounds(int turns, int most) {
 }
 
 inline constexpr int kTokenTile = 16;  ///< granularity in which rows after a step's real ones are skipped
+/// Rows that are computed for this many real ones.
+FORGE_DEVICE constexpr int whole_tiles(int real) {
+  return ceil_div(real, kTokenTile) * kTokenTile;
+}
 /// True if row t0 lies in a tile of 16 rows that has no real token or row in this step; the block then ends. `which` is
 /// the Count (step_io.h) that applies. Grids are made for the largest step, and real rows always come first. Rows
 /// after the last real one, up to the end of its tile, are computed. All lanes call this.
@@ -126,7 +130,29 @@ struct RowsCounted {
   FORGE_DEVICE int clamped_row(int t) const { return t0 + (has(t) ? t : count - 1); }
 };
 
-/// Runs the epilogue E over a tile of type T. Total: columns of the source. Rows: RowsInOrder or RowsListed.
+/// Partial sums of squares of a token that each lane of a wave has: number lane, lane + kWave, ...
+template <class E>
+inline constexpr int kPartsOfLane = at_least_one(ceil_div(E::kParts, kWave));
+/// Loads them. All lanes of a wave.
+template <class E>
+FORGE_DEVICE void load_squares(const typename E::Args& args, int token, float (&parts)[kPartsOfLane<E>]) {
+  FORGE_UNROLL
+  for (int i = 0; i < kPartsOfLane<E>; ++i) {
+    const int part = i * kWave + lane_id();
+    parts[i] = part < E::kParts ? load(E::squares(args) + token * E::kParts + part) : 0.0f;
+  }
+}
+/// 1/rms of the token, in all lanes.
+template <class E>
+FORGE_DEVICE float factor_of(const float (&parts)[kPartsOfLane<E>]) {
+  float sum = 0;
+  FORGE_UNROLL
+  for (int i = 0; i < kPartsOfLane<E>; ++i) sum += parts[i];
+  return E::inv_rms(sum_lanes<kWave>(sum));
+}
+
+/// Runs the epilogue E over a tile of type T. Total: columns of the source. Rows: RowsInOrder, RowsCounted or
+/// RowsListed.
 /// Work is split into jobs: a job is 16 results of one token, made by 16 neighbouring lanes. If the block has fewer
 /// threads than results, it makes several turns. LoadsTogether: operands that a lane may hold at once; as many turns
 /// as that is enough for are loaded together, so that a block with few neighbours waits for memory once, not in every
@@ -141,7 +167,6 @@ class Finish {
   static constexpr int kTogether = in_equal_rounds(kTurns, LoadsTogether / at_least_one(E::kOperands));
   static constexpr int kWaves = T::kThreads / kWave;
   static constexpr bool kOneToken = T::kTokens <= kWaves;  ///< each wave sums the squares of at most one token
-  static constexpr int kPartsOfLane = at_least_one(ceil_div(E::kParts, kWave));
   static constexpr int kResultsTotal = Total / E::kIn * kResults + (E::kIn == kResults ? Total % kResults : 0);
   static_assert(E::kIn == kResults || Total % E::kIn == 0, "the columns must be a multiple of kIn");
 
@@ -176,7 +201,7 @@ class Finish {
     constexpr int kTokensOfWave = ceil_div(Count, kWaves), kTogether = kTokensOfWave < 4 ? kTokensOfWave : 4;
     FORGE_LOOP
     for (int first = wave_id(); first < Count; first += kTogether * kWaves) {
-      float parts[kTogether][kPartsOfLane] = {};
+      float parts[kTogether][kPartsOfLane<E>] = {};
       FORGE_UNROLL
       for (int i = 0; i < kTogether; ++i)
         if (Count % (kTogether * kWaves) == 0 || first + i * kWaves < Count) load_parts(first + i * kWaves, parts[i]);
@@ -215,22 +240,13 @@ class Finish {
     const bool real = inside && n < kResultsTotal && rows_.has(t);
     return {t, n < kResultsTotal ? n : kResultsTotal - 1, real};
   }
-  /// Loads the lane's share of token t's partial sums of squares: parts lane, lane + kWave, ...
-  FORGE_DEVICE void load_parts(int t, float (&parts)[kPartsOfLane]) const {
-    const int token = rows_.clamped_row(t);
-    FORGE_UNROLL
-    for (int i = 0; i < kPartsOfLane; ++i) {
-      const int part = i * kWave + lane_id();
-      parts[i] = part < E::kParts ? load(E::squares(args_) + token / slots_of<E>() * E::kParts + part) : 0.0f;
-    }
+  FORGE_DEVICE void load_parts(int t, float (&parts)[kPartsOfLane<E>]) const {
+    load_squares<E>(args_, rows_.clamped_row(t) / slots_of<E>(), parts);
   }
   template <class Set>
-  FORGE_DEVICE static void set_factor(int t, const float (&parts)[kPartsOfLane], Set& set) {
-    float sum = 0;
-    FORGE_UNROLL
-    for (int i = 0; i < kPartsOfLane; ++i) sum += parts[i];
-    sum = sum_lanes<kWave>(sum);
-    if (lane_id() == 0) set(t, E::inv_rms(sum));
+  FORGE_DEVICE static void set_factor(int t, const float (&parts)[kPartsOfLane<E>], Set& set) {
+    const float factor = factor_of<E>(parts);
+    if (lane_id() == 0) set(t, factor);
   }
   /// Loads the operands of kTogether turns from turn `first` on.
   FORGE_DEVICE void load_operands(int first) {
@@ -247,7 +263,7 @@ class Finish {
   int row0_, thread_;
   Rows rows_;
   float operands_[kTogether][at_least_one(E::kOperands)] = {};
-  float parts_[kPartsOfLane] = {};
+  float parts_[kPartsOfLane<E>] = {};
 };
 
 // ---- Functions that generated epilogues call ----

@@ -44,7 +44,7 @@ struct TileRows {
     const int index = block_id() * kThreads + thread_id(), row = index / kHalvesOfRow, half = index % kHalvesOfRow;
     release_consumers();
     wait_for_producer();
-    const int real = ceil_div(load(args.counts + C::kCount), kTokenTile) * kTokenTile * C::kRowsOfToken;
+    const int real = whole_tiles(load(args.counts + C::kCount)) * C::kRowsOfToken;
     if (row >= kRows || row >= real) return;
     u32 pairs[8];
     Half::template load<W::kK>(args.x + static_cast<u64>(row) * kRowBytes, half).template expand<Numbers>(pairs);
@@ -70,15 +70,10 @@ struct RowFactors {
     release_consumers();
     wait_for_producer();
     if (token >= C::kTokensTotal || idle_tile(args.counts, C::kCount, token)) return;  // scalar: wave_id() is
-    const float* squares = E::squares(args.epilogue) + static_cast<u64>(token) * E::kParts;
-    float parts[ceil_div(E::kParts, kWave)], sum = 0;
-    FORGE_UNROLL
-    for (int i = 0; i < ceil_div(E::kParts, kWave); ++i)
-      parts[i] = i * kWave + lane_id() < E::kParts ? load(squares + i * kWave + lane_id()) : 0.0f;
-    FORGE_UNROLL
-    for (int i = 0; i < ceil_div(E::kParts, kWave); ++i) sum += parts[i];
-    sum = sum_lanes<kWave>(sum);
-    if (lane_id() == 0) args.factors[token] = E::inv_rms(sum);
+    float parts[kPartsOfLane<E>];
+    load_squares<E>(args.epilogue, token, parts);
+    const float factor = factor_of<E>(parts);
+    if (lane_id() == 0) args.factors[token] = factor;
   }
 };
 

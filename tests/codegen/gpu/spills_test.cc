@@ -9,6 +9,7 @@
 #include "codegen/gpu/compile/compile_service.h"
 #include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/matmul_draft.h"
 #include "codegen/gpu/source/weight_text.h"
 #include "support/error.h"
 #include "tests/codegen/gpu/kernels.h"
@@ -51,6 +52,7 @@ KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::
       .header = "kernels/gpu/matmul_tiles.h", .kernel = "MatmulTiles", .defaults = "TilesDefaults", .before = kStore};
   text.config.use("Weight", weight_text(type, n, k)).use("Epilogue", "gpu::Epilogue").number("kTokensTotal", kTokens);
   config.write_to(text.config);
+  text.config.use("Tile", tile_name(tile_rows_type(target, type, is_float(type) ? DType::kF32 : DType::kQ8A_16)));
   text.blocks = config.blocks;
   text.threads = config.waves() * target.wave;
   text.lds_bytes = config.lds_bytes;
