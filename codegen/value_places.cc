@@ -151,7 +151,7 @@ Operand ValuePlaces::place_of(ir::Value value) const {
   const bool has_rows =
       base.layout() == static_cast<std::uint8_t>(quant::Layout::kNative) && base.space() != Space::File;
   const auto stored = variant_->stored.find(of);
-  const auto dtype = stored != variant_->stored.end() ? stored->second : type.dtype;
+  const auto dtype = stored != variant_->stored.end() ? stored->second.dtype : type.dtype;
   const auto row_bytes = has_rows ? row_bytes_of(dtype, rows_->row_elements(of)) : 0;
   return moved(with_row_bytes(base, row_bytes), first * kFloatBytes);
 }

@@ -28,7 +28,7 @@ struct Step {
 struct Variant {
   std::string name;  ///< "decode4", "prefill512"
   ir::Bounds bounds;
-  StoredTypes stored;
+  StoredForms stored;
   std::vector<Step> steps;         ///< in execution order
   std::vector<Step> sample_steps;  ///< sampling on the device, if the target has it; runs after all steps, with the
                                    ///< whole arena as scratch

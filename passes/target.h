@@ -42,16 +42,20 @@ struct Refusal {
   std::string fix;  ///< what the user can do; may be empty
 };
 
-/// Types in which a variant stores values, where they differ from the graph's: rows that only some kernels read, in the
-/// form that these want.
-using StoredTypes = std::map<ir::Value, DType>;
+/// How a variant stores a value that only some kernels read, in the form that these want.
+struct StoredForm {
+  DType dtype = DType::kF32;
+  bool total = false;  ///< partial sums of squares: the first number of each row is the sum of all of them
+};
+/// The values whose form differs from the graph's.
+using StoredForms = std::map<ir::Value, StoredForm>;
 
 /// The variant for which a step is chosen.
 struct Binding {
   ir::Bounds bounds;
   const RowLayout& rows;
   const ir::ValueNumbers& numbers;
-  const StoredTypes& stored;
+  const StoredForms& stored;
 };
 
 /// One target of compilation.
@@ -91,9 +95,9 @@ class Target {
   [[nodiscard]] virtual std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                                  std::span<const ir::NodeId> members) const = 0;
 
-  /// The values that a variant stores in another type than the graph's. steps: the nodes of each step, in topological
-  /// order. Values of other steps' views keep their types.
-  [[nodiscard]] virtual StoredTypes stored_types(const ir::Graph&, std::span<const std::vector<ir::NodeId>>,
+  /// The values that a variant stores in another form than the graph's. steps: the nodes of each step, in topological
+  /// order. Values of other steps' views keep their form.
+  [[nodiscard]] virtual StoredForms stored_forms(const ir::Graph&, std::span<const std::vector<ir::NodeId>>,
                                                  const ir::Bounds&) const {
     return {};
   }

@@ -145,7 +145,7 @@ std::string GpuChooser::refuses_alignment(const TileDraft& draft) const {
 
 EpilogueContext GpuChooser::epilogue_context() const {
   return {[this](ir::Value value) { return binding_.rows.row_elements(value); },
-          [this](ir::Value value) { return stored_type(value); }, binding_.bounds.table_blocks, kGpuKvBlockTokens};
+          [this](ir::Value value) { return stored_form(value); }, binding_.bounds.table_blocks, kGpuKvBlockTokens};
 }
 
 /// Few tokens: one launch, whose last block makes the rows. Many: the rows are a launch of their own, in which each row
@@ -185,6 +185,7 @@ void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
   fill_rows(source, halves.rows, halves.rows_shape, tail);
   first.then.push_back(std::move(out_));
   out_ = std::move(first);
+  append_totals(halves.rows);
 }
 
 void GpuChooser::matmul_and_route(const RoutedDraft& routed) {
@@ -248,6 +249,8 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     tiles->write_to(text.config);
     text.config.use("Tile", tile_name(tile_rows_type(target_, weight.dtype, graph_.type(draft.input).dtype)));
     text.lds_bytes = tiles->lds_bytes;
+    if (epilogue.squares.node != ir::kNoNode)
+      text.config.number("kTotalStride", stored_form(epilogue.squares).total ? row_floats(epilogue.squares) : 1);
     text.blocks = tiles->blocks;
     text.threads = tiles->waves() * target_.wave;
     text.min_blocks = tiles->unit_blocks;
@@ -290,13 +293,15 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
                                           : heads > 1 ? "batched"
                                                       : "matmul",
                                           dtype_name(weight.dtype), n, k, bound);
-  if (!tiles) return launch(stem, text, arguments);
-  launch_tiles(draft, *tiles, epilogue, stem, text, std::move(arguments));
+  if (tiles) return launch_tiles(draft, *tiles, epilogue, stem, text, std::move(arguments));
+  launch(stem, text, arguments);
+  append_totals(draft);
 }
 
 /// Tile programs without a matmul: FillRows with one of the sources of kernels/gpu/rows.h.
 void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue) {
   fill_rows(row_source(draft), draft, shape, epilogue);
+  append_totals(draft);
 }
 
 GpuChooser::RowSource GpuChooser::row_source(const TileDraft& draft) const {

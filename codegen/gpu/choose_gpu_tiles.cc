@@ -1,5 +1,5 @@
 // The launches of a matmul by matrix instructions: the product, and before it what makes its rows of x where their
-// producer has not stored them as tiles take them, 1/rms of its rows, and the order of its slots.
+// producer has not stored them as tiles take them, the sums of their squares, and the order of its slots.
 
 #include <fmt/format.h>
 
@@ -33,16 +33,19 @@ void GpuChooser::launch_tiles(const TileDraft& draft, const TilesConfig& tiles, 
   auto caller = std::exchange(out_, {});
   auto scratch = caller.scratch_bytes;
   std::vector<passes::Choice> steps;
-  PointerArgument x{.kind = Kind::kValue, .value = draft.input}, factors = x;
+  PointerArgument x{.kind = Kind::kValue, .value = draft.input}, totals = x;
   if (stored_type(draft.input) != wanted) {
     x = {.kind = Kind::kScratch, .input = behind(scratch)};
     scratch = x.input + launch_tile_rows(draft, weight, wanted, x);
     steps.push_back(std::exchange(out_, {}));
   }
-  if (epilogue.has_squares) {
-    factors = {.kind = Kind::kScratch, .input = behind(scratch)};
-    scratch = factors.input + launch_row_factors(draft, epilogue, factors);
-    steps.push_back(std::exchange(out_, {}));
+  if (epilogue.squares.node != ir::kNoNode) {
+    totals = {.kind = Kind::kValue, .value = epilogue.squares};
+    if (!stored_form(epilogue.squares).total) {
+      totals = {.kind = Kind::kScratch, .input = behind(scratch)};
+      scratch = totals.input + launch_sum_squares(draft.rows, epilogue.squares, totals);
+      steps.push_back(std::exchange(out_, {}));
+    }
   }
   if (weight.experts > 0) {
     const PointerArgument sorted{.kind = Kind::kScratch, .input = behind(scratch)};
@@ -55,10 +58,11 @@ void GpuChooser::launch_tiles(const TileDraft& draft, const TilesConfig& tiles, 
   if (tiles.splits > 1) {
     partials = {.kind = Kind::kScratch, .input = behind(scratch)};
     scratch = partials.input + tiles.blocks * tiles.rows * tiles.tokens * kFloatBytes;
-    arrivals = counters(tiles.blocks / tiles.splits);
   }
+  if (tiles.splits > 1 || epilogue.totals)
+    arrivals = counters(tiles.blocks / tiles.splits + rows_of_step(draft.rows).bound / kTokenTile);
   arguments[1] = x;
-  arguments.insert(arguments.begin() + 2, {factors, partials, arrivals});
+  arguments.insert(arguments.begin() + 2, {totals, partials, arrivals});
   launch(stem, text, arguments);
   out_.scratch_bytes = 0;
   const auto counter_bytes = std::exchange(out_.counter_bytes, 0);
@@ -68,6 +72,7 @@ void GpuChooser::launch_tiles(const TileDraft& draft, const TilesConfig& tiles, 
   out_.scratch_bytes = scratch;
   out_.counter_bytes = counter_bytes;
   out_.then.assign(std::move_iterator(steps.begin() + 1), std::move_iterator(steps.end()));
+  if (!epilogue.totals) append_totals(draft);
 }
 
 std::int64_t GpuChooser::launch_tile_rows(const TileDraft& draft, const MatmulWeight& weight, DType type,
@@ -111,21 +116,33 @@ std::int64_t GpuChooser::launch_sort_slots(const TileDraft& draft, const MatmulW
   return (weight.experts + slots) * static_cast<std::int64_t>(sizeof(std::int32_t));
 }
 
-std::int64_t GpuChooser::launch_row_factors(const TileDraft& draft, const EpilogueSource& epilogue,
-                                            const PointerArgument& out) {
+std::int64_t GpuChooser::launch_sum_squares(const ir::Dim& of, ir::Value squares, const PointerArgument& out) {
   constexpr std::int64_t kWaves = 8;
-  const auto rows = rows_of_step(draft.rows);
-  KernelText text{
-      .header = "kernels/gpu/tile_rows.h", .kernel = "RowFactors", .defaults = {}, .before = epilogue.text + "\n"};
+  const auto rows = rows_of_step(of);
+  const bool in_place = out.kind == Kind::kValue;
+  KernelText text{.header = "kernels/gpu/tile_rows.h", .kernel = "SumSquares", .defaults = {}, .before = {}};
   text.has_lds = false;
-  text.config.use("Epilogue", "gpu::Epilogue").number("kTokensTotal", rows.bound).number("kCount", rows.count);
+  text.config.number("kParts", row_floats(squares))
+      .number("kTotalStride", in_place ? row_floats(squares) : 1)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count);
   text.threads = kWaves * target_.wave;
   text.blocks = (rows.bound + kWaves - 1) / kWaves;
-  std::vector<PointerArgument> pointers{input(plan::GpuInput::kCounts), out};
-  pointers.insert(pointers.end(), epilogue.pointers.begin(), epilogue.pointers.end());
-  launch(fmt::format("row_factors_t{}", rows.bound), text, pointers);
-  out_.step.label = "1/rms of rows";
+  const std::vector<PointerArgument> pointers{
+      {.kind = Kind::kValue, .value = squares}, input(plan::GpuInput::kCounts), out};
+  launch(fmt::format("sum_squares_{}_t{}", row_floats(squares), rows.bound), text, pointers);
+  out_.step.label = "sums of squares of rows";
   return rows.bound * kFloatBytes;
+}
+
+void GpuChooser::append_totals(const TileDraft& draft) {
+  for (const auto squares : squares_of(draft)) {
+    if (!stored_form(squares).total) continue;
+    auto first = std::exchange(out_, {});
+    launch_sum_squares(draft.rows, squares, {.kind = Kind::kValue, .value = squares});
+    first.then.push_back(std::move(out_));
+    out_ = std::move(first);
+  }
 }
 
 }  // namespace forge::codegen

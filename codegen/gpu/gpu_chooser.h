@@ -71,7 +71,9 @@ class GpuChooser {
                                 const PointerArgument& out);
   std::int64_t launch_sort_slots(const TileDraft& draft, const MatmulWeight& weight, const PointerArgument& experts,
                                  const PointerArgument& out);
-  std::int64_t launch_row_factors(const TileDraft& draft, const EpilogueSource& epilogue, const PointerArgument& out);
+  std::int64_t launch_sum_squares(const ir::Dim& rows, ir::Value squares, const PointerArgument& out);
+  /// Adds launches that make the totals of partial sums (StoredForm) that the draft's kernel has just stored.
+  void append_totals(const TileDraft& draft);
   static constexpr std::int64_t kTailTokensMax = 4;  ///< in steps of more tokens a launch of its own does that
   void matmul_and_norm(const RowNormDraft& halves);
   void matmul_and_route(const RoutedDraft& routed);
@@ -140,11 +142,12 @@ class GpuChooser {
   [[nodiscard]] std::int64_t kv_layer_of(ir::NodeId node) const;
   [[nodiscard]] RowCount rows_of_step(const ir::Dim& rows) const;
   [[nodiscard]] std::int64_t row_floats(ir::Value value) const { return binding_.rows.row_elements(value); }
-  /// The type in which the variant stores a value.
-  [[nodiscard]] DType stored_type(ir::Value value) const {
+  /// How the variant stores a value.
+  [[nodiscard]] passes::StoredForm stored_form(ir::Value value) const {
     const auto found = binding_.stored.find(value);
-    return found != binding_.stored.end() ? found->second : graph_.type(value).dtype;
+    return found != binding_.stored.end() ? found->second : passes::StoredForm{.dtype = graph_.type(value).dtype};
   }
+  [[nodiscard]] DType stored_type(ir::Value value) const { return stored_form(value).dtype; }
   [[nodiscard]] std::string weight_type(ir::Value weight) const;
   static PointerArgument input(ir::InputKind kind);
   static PointerArgument input(plan::GpuInput kind);

@@ -234,7 +234,7 @@ std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::
   return std::unexpected(passes::Refusal{.why = std::move(*why), .fix = "run it on the CPU: --device cpu"});
 }
 
-passes::StoredTypes GpuTargetModel::stored_types(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,
+passes::StoredForms GpuTargetModel::stored_forms(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,
                                                  const ir::Bounds& bounds) const {
   return stored_rows(target_, tuning_, graph, steps, bounds);
 }

@@ -37,7 +37,7 @@ class GpuTargetModel final : public BackEndTarget {
   [[nodiscard]] std::expected<passes::Choice, passes::Refusal> choose(const ir::Graph& graph,
                                                                       std::span<const ir::NodeId> members,
                                                                       const passes::Binding& binding) const override;
-  [[nodiscard]] passes::StoredTypes stored_types(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,
+  [[nodiscard]] passes::StoredForms stored_forms(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,
                                                  const ir::Bounds& bounds) const override;
   [[nodiscard]] std::vector<passes::Choice> sampling(const ir::Graph& graph,
                                                      const passes::Binding& binding) const override;

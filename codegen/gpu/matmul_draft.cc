@@ -71,9 +71,9 @@ bool stores_rows(const ir::Graph& graph, std::span<const NodeId> nodes, Value va
 
 }  // namespace
 
-passes::StoredTypes stored_rows(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
+passes::StoredForms stored_rows(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
                                 std::span<const std::vector<NodeId>> steps, const ir::Bounds& bounds) {
-  passes::StoredTypes out;
+  passes::StoredForms out;
   if (!uses_matrix_instructions(target, bounds.tokens, tuning)) return out;
   const auto step_of = passes::step_of_node(graph, steps);
   // What each step with tiles reads as x.
@@ -99,8 +99,20 @@ passes::StoredTypes stored_rows(const GpuTarget& target, const Tuning& tuning, c
       if (wanted && *wanted != type) all = false;
       wanted = type;
     }
-    if (all && wanted) out.emplace(x, *wanted);
+    if (all && wanted) out.emplace(x, passes::StoredForm{.dtype = *wanted});
   }
+  // Sums of squares that only epilogues of tiles read.
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    for (const auto node : steps[i]) {
+      if (graph.op(node) != ir::Op::kSumSquares) continue;
+      const Value squares{node, 0};
+      const auto uses = graph.uses(squares);
+      const bool all = !graph.is_output(squares) && !uses.empty() && std::ranges::all_of(uses, [&](const auto& use) {
+        const auto user = step_of[use.node];
+        return user >= 0 && x_of[static_cast<std::size_t>(user)] && graph.op(use.node) == ir::Op::kInvRmsScale;
+      });
+      if (all) out.emplace(squares, passes::StoredForm{.dtype = DType::kF32, .total = true});
+    }
   return out;
 }
 

@@ -37,8 +37,8 @@ DType tile_rows_type(const GpuTarget& target, DType weight, DType activation);
 /// The tile type (kernels/gpu/matrix_tile.h) for such rows.
 std::string_view tile_name(DType rows);
 
-/// As passes::Target::stored_types.
-passes::StoredTypes stored_rows(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
+/// As passes::Target::stored_forms.
+passes::StoredForms stored_rows(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
                                 std::span<const std::vector<ir::NodeId>> steps, const ir::Bounds& bounds);
 
 }  // namespace forge::codegen

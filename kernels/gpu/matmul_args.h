@@ -48,14 +48,15 @@ struct MatmulArgs {
   const i32* counts;
   typename E::Args epilogue;
 };
-/// The same for matmul_tiles.h. x: [rows of x][k] 16-bit numbers (tile_rows.h). factors: [tokens] 1/rms of their rows,
-/// read if the epilogue has squares (RowFactors in tile_rows.h). partials and counters: used if several blocks share k.
+/// The same for matmul_tiles.h. x: [rows of x][k] 16-bit numbers (tile_rows.h). totals: sums of
+/// squares of the rows, kTotalStride floats apart (SumSquares in tile_rows.h), read if the epilogue has squares.
+/// partials: used if several blocks share k; counters: then, and if the epilogue has kSquaresOut.
 struct TilesPointers {
   const u8* weights;
   const u8* x;
-  const float* factors;
+  const float* totals;
   float* partials;  ///< [tiles][kSplits][sums of a block], 16-byte aligned
-  u32* counters;    ///< [tiles], 0
+  u32* counters;    ///< [tiles], and behind them [tiles of tokens]; 0
   const i32* counts;
 };
 template <class E, bool HasExperts>

@@ -23,7 +23,8 @@
 // Mixture of experts: the tokens of a block are slots that share an expert (slot_tiles.h).
 //
 // A grid with few tiles for the card has kSplits blocks for each: every one multiplies its part of k, and the last to
-// arrive adds up their sums and goes on with the epilogue.
+// arrive adds up their sums and goes on with the epilogue. So do the blocks with the columns of a tile of tokens, where
+// the next norm wants the sum of squares of whole rows.
 //
 // Order of a sum: steps of 32 columns in ascending k (of each part, then the parts), within a step as the target's
 // instruction adds. It depends on the configuration only, never on the number of tokens in a step.
@@ -45,6 +46,7 @@ struct TilesDefaults : MatmulCommon {
   static constexpr int kStages = 2;                       ///< buffers of the ring
   static constexpr int kTokensTogether = kTokenTile;      ///< tokens whose sums the epilogue finds in shared memory
   static constexpr int kSplits = 1;                       ///< blocks that share k
+  static constexpr int kTotalStride = 1;                  ///< floats between the sums of squares of two rows of x
 };
 
 template <class C>
@@ -390,11 +392,34 @@ struct MatmulTiles {
       hand_over<Part>(lds, thread, sums);
       if constexpr (E::kParts > 0)
         for (int t = thread; t < kTogether; t += kThreads)
-          lds.tile.factors.set(t, load(args.factors + rows.clamped_row(t) / slots_of<E>()));
+          lds.tile.factors.set(t,
+                               E::inv_rms(load(args.totals + rows.clamped_row(t) / slots_of<E>() * C::kTotalStride)));
       barrier();
       finisher.run(lds.tile);
       barrier();
       finish<Part + 1>(args, lds, job, thread, sums);
+    }
+  }
+  /// Where results have partial sums of squares: the last block that has columns of these tokens adds them up.
+  FORGE_DEVICE static void sum_rows(const Args& args, Lds& lds, const Job& job, int tile) {
+    constexpr int kParts = squares_out_of<E>(), kWaves = kThreads / kWave;
+    // The block works alone, so each of its waits for memory shows: up to 64 floats of a lane are in flight.
+    constexpr int kOfLane = kPartsOfLane<kParts>, kMost = kOfLane > 32 ? 1 : 64 / kOfLane;
+    constexpr int kTokensTogether = kMost >= 16 ? 16 : kMost >= 8 ? 8 : kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
+    static_assert(!kExperts, "slots have no norms");
+    if (!last_arrival(args.counters + kBlocks / kSplits + tile, ceil_div(kColumns, kRows), lds.last)) return;
+    FORGE_LOOP
+    for (int first = wave_id() * kTokensTogether; first < job.tokens; first += kWaves * kTokensTogether) {
+      // Tokens come in whole tiles of 16.
+      float* squares = E::squares_out(args.epilogue) + static_cast<u64>(job.t0 + first) * kParts;
+      float parts[kTokensTogether][kOfLane];
+      FORGE_UNROLL
+      for (int i = 0; i < kTokensTogether; ++i) load_squares<kParts, true>(squares + i * kParts, parts[i]);
+      FORGE_UNROLL
+      for (int i = 0; i < kTokensTogether; ++i) {
+        const float total = sum_squares(parts[i]);
+        if (lane_id() == 0) squares[i * kParts] = total;
+      }
     }
   }
   /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16.
@@ -470,6 +495,7 @@ struct MatmulTiles {
     barrier();  // the output tile takes the ring's place
     // opaque: the epilogue's addresses are computed here instead of living in registers through the loop.
     finish<0>(args, lds, job, opaque(thread_id()), sums);
+    if constexpr (squares_out_of<E>() > 0) sum_rows(args, lds, job, tile);
   }
 };
 

@@ -12,6 +12,10 @@
 //     static constexpr int kOperands;              // floats in memory that one result needs, besides the tile
 //     static constexpr int kParts;                 // partial sums of squares per token; 0: no RMSNorm factor
 //     static constexpr int kSlots;                 // source rows that share a token's squares (experts); default 1
+//     // For matmuls by matrix instructions (matmul_tiles.h), whose last block adds up the partial sums of squares that
+//     // run() has stored, and puts the total in the first one's place:
+//     static constexpr int kSquaresOut;            // partial sums per token; default 0: totals are not wanted
+//     static float* squares_out(const Args&);      // [tokens][kSquaresOut]
 //     // For sources that are rows (rows.h):
 //     static constexpr int kOwnNorm;               // columns of RMSNorms of the tile itself; default 0: none
 //     static constexpr int kNorms;                 // how many such norms follow each other, with kOwnNorm; default 1
@@ -112,6 +116,15 @@ FORGE_DEVICE constexpr int norms_of() {
     return 1;
 }
 
+/// E::kSquaresOut, or 0.
+template <class E>
+FORGE_DEVICE constexpr int squares_out_of() {
+  if constexpr (requires { E::kSquaresOut; })
+    return E::kSquaresOut;
+  else
+    return 0;
+}
+
 /// Maps row t of a tile to its row in memory: consecutive rows from t0 on.
 template <int TokensTotal>
 struct RowsInOrder {
@@ -131,24 +144,24 @@ struct RowsCounted {
 };
 
 /// Partial sums of squares of a token that each lane of a wave has: number lane, lane + kWave, ...
-template <class E>
-inline constexpr int kPartsOfLane = at_least_one(ceil_div(E::kParts, kWave));
-/// Loads them. All lanes of a wave.
-template <class E>
-FORGE_DEVICE void load_squares(const typename E::Args& args, int token, float (&parts)[kPartsOfLane<E>]) {
+template <int Parts>
+inline constexpr int kPartsOfLane = Parts > kWave ? (Parts + kWave - 1) / kWave : 1;
+/// Loads them. Fresh: other blocks of the running kernel have written them. All lanes of a wave.
+template <int Parts, bool Fresh = false>
+FORGE_DEVICE void load_squares(const float* squares, float (&parts)[kPartsOfLane<Parts>]) {
   FORGE_UNROLL
-  for (int i = 0; i < kPartsOfLane<E>; ++i) {
+  for (int i = 0; i < kPartsOfLane<Parts>; ++i) {
     const int part = i * kWave + lane_id();
-    parts[i] = part < E::kParts ? load(E::squares(args) + token * E::kParts + part) : 0.0f;
+    parts[i] = part >= Parts ? 0.0f : Fresh ? load_fresh(squares + part) : load(squares + part);
   }
 }
-/// 1/rms of the token, in all lanes.
-template <class E>
-FORGE_DEVICE float factor_of(const float (&parts)[kPartsOfLane<E>]) {
+/// Their sum, in all lanes.
+template <int PartsOfLane>
+FORGE_DEVICE float sum_squares(const float (&parts)[PartsOfLane]) {
   float sum = 0;
   FORGE_UNROLL
-  for (int i = 0; i < kPartsOfLane<E>; ++i) sum += parts[i];
-  return E::inv_rms(sum_lanes<kWave>(sum));
+  for (int i = 0; i < PartsOfLane; ++i) sum += parts[i];
+  return sum_lanes<kWave>(sum);
 }
 
 /// Runs the epilogue E over a tile of type T. Total: columns of the source. Rows: RowsInOrder, RowsCounted or
@@ -201,7 +214,7 @@ class Finish {
     constexpr int kTokensOfWave = ceil_div(Count, kWaves), kTogether = kTokensOfWave < 4 ? kTokensOfWave : 4;
     FORGE_LOOP
     for (int first = wave_id(); first < Count; first += kTogether * kWaves) {
-      float parts[kTogether][kPartsOfLane<E>] = {};
+      float parts[kTogether][kPartsOfLane<E::kParts>] = {};
       FORGE_UNROLL
       for (int i = 0; i < kTogether; ++i)
         if (Count % (kTogether * kWaves) == 0 || first + i * kWaves < Count) load_parts(first + i * kWaves, parts[i]);
@@ -240,12 +253,12 @@ class Finish {
     const bool real = inside && n < kResultsTotal && rows_.has(t);
     return {t, n < kResultsTotal ? n : kResultsTotal - 1, real};
   }
-  FORGE_DEVICE void load_parts(int t, float (&parts)[kPartsOfLane<E>]) const {
-    load_squares<E>(args_, rows_.clamped_row(t) / slots_of<E>(), parts);
+  FORGE_DEVICE void load_parts(int t, float (&parts)[kPartsOfLane<E::kParts>]) const {
+    load_squares<E::kParts>(E::squares(args_) + rows_.clamped_row(t) / slots_of<E>() * E::kParts, parts);
   }
   template <class Set>
-  FORGE_DEVICE static void set_factor(int t, const float (&parts)[kPartsOfLane<E>], Set& set) {
-    const float factor = factor_of<E>(parts);
+  FORGE_DEVICE static void set_factor(int t, const float (&parts)[kPartsOfLane<E::kParts>], Set& set) {
+    const float factor = E::inv_rms(sum_squares(parts));
     if (lane_id() == 0) set(t, factor);
   }
   /// Loads the operands of kTogether turns from turn `first` on.
@@ -263,7 +276,7 @@ class Finish {
   int row0_, thread_;
   Rows rows_;
   float operands_[kTogether][at_least_one(E::kOperands)] = {};
-  float parts_[kPartsOfLane<E>] = {};
+  float parts_[kPartsOfLane<E::kParts>] = {};
 };
 
 // ---- Functions that generated epilogues call ----

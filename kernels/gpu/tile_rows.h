@@ -1,7 +1,7 @@
 #pragma once
-// What a matmul by matrix instructions (matmul_tiles.h) needs of its rows of x and is made once a step, so that its
-// blocks need not repeat it: the 16-bit numbers that tiles multiply (a thread makes 16 columns of a row), where the
-// producer has not stored them, and 1/rms of each row.
+// What a matmul by matrix instructions (matmul_tiles.h) needs of its rows of x and is made once a step where their
+// producer has not, so that its blocks need not repeat it: the 16-bit numbers that tiles multiply (a thread makes 16
+// columns of a row), and the sum of squares of each row.
 
 #include "kernels/gpu/matmul_args.h"
 #include "kernels/gpu/matrix_tile.h"
@@ -54,26 +54,25 @@ struct TileRows {
   }
 };
 
-/// 1/rms of rows from their partial sums of squares: a wave for each token. C has the Epilogue of a matmul with
-/// kParts > 0, kTokensTotal (tokens) and kCount.
+/// Sums of squares of rows from their partial sums: a wave for each token. C has kParts (partial sums of a row),
+/// kTotalStride, kTokensTotal (tokens) and kCount.
 template <class C>
-struct RowFactors {
-  using E = typename C::Epilogue;
+struct SumSquares {
   static constexpr int kWaves = 8, kThreads = kWaves * kWave, kBlocks = ceil_div(C::kTokensTotal, kWaves);
   struct Args {
+    const float* squares;  ///< [kTokensTotal][kParts]
     const i32* counts;
-    float* factors;  ///< [kTokensTotal]
-    typename E::Args epilogue;
+    float* totals;  ///< [kTokensTotal], kTotalStride floats apart; may be the first of the partial sums
   };
   FORGE_DEVICE static void run(const Args& args) {
     const int token = block_id() * kWaves + wave_id();
     release_consumers();
     wait_for_producer();
     if (token >= C::kTokensTotal || idle_tile(args.counts, C::kCount, token)) return;  // scalar: wave_id() is
-    float parts[kPartsOfLane<E>];
-    load_squares<E>(args.epilogue, token, parts);
-    const float factor = factor_of<E>(parts);
-    if (lane_id() == 0) args.factors[token] = factor;
+    float parts[kPartsOfLane<C::kParts>];
+    load_squares<C::kParts>(args.squares + token * C::kParts, parts);
+    const float total = sum_squares(parts);
+    if (lane_id() == 0) args.totals[token * C::kTotalStride] = total;
   }
 };
 

@@ -109,7 +109,7 @@ Program bind_variants(ir::Graph graph, const Target& target, std::span<const Tar
   for (const auto& spec : variants) {
     try {
       Variant variant{.name = spec.name, .bounds = spec.bounds};
-      variant.stored = target.stored_types(graph, order, spec.bounds);
+      variant.stored = target.stored_forms(graph, order, spec.bounds);
       variant.buffers = plan_buffers(graph, order, spec.bounds, views, variant.stored);
       const RowLayout rows(graph, variant.buffers);
       const Binding binding{spec.bounds, rows, numbers, variant.stored};

@@ -15,7 +15,7 @@ using ir::Value;
 class Planner {
  public:
   Planner(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds, const Views& views,
-          const StoredTypes& stored)
+          const StoredForms& stored)
       : graph_(graph),
         steps_(steps),
         step_of_(step_of_node(graph, steps)),
@@ -33,7 +33,7 @@ class Planner {
  private:
   [[nodiscard]] std::int64_t bytes_of(Value value) const {
     auto type = graph_.type(value);
-    if (const auto found = stored_.find(value); found != stored_.end()) type.dtype = found->second;
+    if (const auto found = stored_.find(value); found != stored_.end()) type.dtype = found->second.dtype;
     return type.bytes(bounds_);
   }
   [[nodiscard]] std::int32_t step_of(Value value) const { return step_of_[value.node]; }
@@ -107,7 +107,7 @@ class Planner {
   std::vector<std::int32_t> step_of_;
   ir::Bounds bounds_;
   const Views& views_;
-  const StoredTypes& stored_;
+  const StoredForms& stored_;
   std::vector<Buffer> buffers_;
   std::map<Value, std::size_t> buffer_of_;
 };
@@ -115,7 +115,7 @@ class Planner {
 }  // namespace
 
 std::vector<Buffer> plan_buffers(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds,
-                                 const Views& views, const StoredTypes& stored) {
+                                 const Views& views, const StoredForms& stored) {
   return Planner(graph, steps, bounds, views, stored).run();
 }
 

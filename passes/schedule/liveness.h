@@ -14,8 +14,8 @@ namespace forge::passes {
 /// from the step that computes it to the last one that reads it; a result without readers is live during its own step.
 /// Views have no buffers; their uses are those of the value that they are views of. Outputs of the graph are outside
 /// the arena. A result shares an operand's buffer if the op may work in place (op table), the step is the operand's
-/// last reader, and nothing else in the step reads the operand. stored: the variant's (Target::stored_types).
+/// last reader, and nothing else in the step reads the operand. stored: the variant's (Target::stored_forms).
 std::vector<Buffer> plan_buffers(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds,
-                                 const Views& views = {}, const StoredTypes& stored = {});
+                                 const Views& views = {}, const StoredForms& stored = {});
 
 }  // namespace forge::passes

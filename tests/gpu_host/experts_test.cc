@@ -303,8 +303,8 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
   Buffer<float> partial(kTokens * 3), out(static_cast<std::size_t>(kTokens * c.slots * c.columns));
   for (int i = 0; i < kTokens * 3; ++i) partial[i] = 1.0F + static_cast<float>(i % 5);
   const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
-  Buffer<float> factors(kTokens);  // what the partial sums give, for tiles
-  for (int i = 0; i < kTokens; ++i) factors[i] = partial[i * 3] + partial[i * 3 + 1] + partial[i * 3 + 2];
+  Buffer<float> totals(kTokens);  // of the partial sums, for tiles
+  for (int i = 0; i < kTokens; ++i) totals[i] = partial[i * 3] + partial[i * 3 + 1] + partial[i * 3 + 2];
   const KernelArgs of_rows(
       {weight.planes.data(), activations.data(), counts.data(), experts.data(), out.data(), partial.data()});
   Buffer<int> sorted(kExperts + kTokens * c.slots);  // what SortSlots writes
@@ -315,7 +315,7 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
       if (experts[s] == e) sorted[next++] = s;
     sorted[e] = next - first;
   }
-  const KernelArgs of_tiles({weight.planes.data(), activations.data(), factors.data(), nullptr, nullptr, counts.data(),
+  const KernelArgs of_tiles({weight.planes.data(), activations.data(), totals.data(), nullptr, nullptr, counts.data(),
                              sorted.data(), out.data(), partial.data()});
   const auto& args = tiles ? of_tiles : of_rows;
   run_in_all_orders(kernel, args, [&] { out.fill(-7); }, [&] { return bytes_of(out); });

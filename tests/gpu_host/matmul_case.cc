@@ -71,7 +71,8 @@ std::string epilogue_of(const MatmulProblem& c) {
   static constexpr int kIn = )" +
                      std::string(c.kind == MatmulKind::kGlu ? "32" : "16") +
                      ", kOperands = " + (c.kind == MatmulKind::kResidual ? "1" : "0") +
-                     ", kParts = " + std::to_string(c.parts()) + R"(;
+                     ", kParts = " + std::to_string(c.parts()) + ", kSquaresOut = " + (c.totals ? squares : "0") + R"(;
+  FORGE_DEVICE static float* squares_out(const Args& a) { return a.squares; }
   FORGE_DEVICE static const float* squares(const Args& a) { return a.partial; }
   FORGE_DEVICE static float inv_rms(float sum) { return 1.0f / sqrt_of(sum); }
   FORGE_DEVICE static void load(const Args& a, int t, int n, int, float (&o)[1]) {
@@ -111,19 +112,17 @@ void check_matmul(const MatmulProblem& c, const Kernel& kernel) {
   Buffer<float> squares(c.total * squares_count);
   Buffer<std::byte> rows(
       c.total * (c.tiles != DType::kF32 ? 2 * static_cast<std::size_t>(results) : c.terms * q8_row_bytes(results)));
-  Buffer<float> factors(c.total);  // 1/rms, for tiles
-  for (int t = 0; t < c.real; ++t) {
-    float sum = 0;
-    for (int i = 0; i < 5; ++i) sum += partial[t * 5 + i];
-    factors[t] = 1 / std::sqrt(sum);
-  }
+  Buffer<float> totals(c.total);  // of the partial sums, for tiles
+  totals.fill(0);
+  for (int t = 0; t < c.real; ++t)
+    for (int i = 0; i < 5; ++i) totals[t] += partial[t * 5 + i];
   const Buffer<int> counts = Buffer<int>::of({c.real, -1, -1, -1});
   const KernelArgs of_rows({weight.planes.data(), x.rows.data(), counts.data(), out.data(), partial.data(),
                             added.data(), squares.data(), rows.data()});
   Buffer<float> partials(static_cast<std::size_t>(c.partials));
   Buffer<std::uint32_t> counters(static_cast<std::size_t>(c.counters));
   counters.fill(0);
-  const KernelArgs of_tiles({weight.planes.data(), x.rows.data(), factors.data(), partials.data(), counters.data(),
+  const KernelArgs of_tiles({weight.planes.data(), x.rows.data(), totals.data(), partials.data(), counters.data(),
                              counts.data(), out.data(), partial.data(), added.data(), squares.data(), rows.data()});
   const auto& args = c.tiles != DType::kF32 ? of_tiles : of_rows;
   run_in_all_orders(
@@ -151,7 +150,8 @@ void check_matmul(const MatmulProblem& c, const Kernel& kernel) {
     if (c.kind == MatmulKind::kResidual)
       for (int part = 0; part < squares_count; ++part) {
         double expected = 0;
-        for (int n = part * 16; n < std::min(results, part * 16 + 16); ++n)
+        const int end = c.totals && part == 0 ? results : std::min(results, part * 16 + 16);
+        for (int n = part * 16; n < end; ++n)
           expected += static_cast<double>(out[t * results + n]) * out[t * results + n];
         REQUIRE(std::fabs(squares[t * squares_count + part] - expected) <= 1e-6 * expected);
       }
@@ -173,7 +173,7 @@ void check_matmul(const MatmulProblem& c, const Kernel& kernel) {
   rows.check();
   for (std::size_t i = 0; i < counters.size(); ++i) REQUIRE(counters[i] == 0);
   counters.check();
-  for (const auto* buffer : {&factors, &partials}) buffer->check();
+  for (const auto* buffer : {&totals, &partials}) buffer->check();
   x.rows.check();
   weight.planes.check();
 }

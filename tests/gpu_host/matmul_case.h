@@ -21,7 +21,8 @@ struct MatmulProblem {
   /// F32: MatmulRows. Else MatmulTiles: x has numbers of this type, F16, F16A or BF16, and so has what is written.
   DType tiles = DType::kF32;
   int terms = 1;                   ///< of quantised rows, those that are read and those that are written, without tiles
-  int counters = 0, partials = 0;  ///< MatmulTiles: tiles, and sums of all blocks, where several blocks share k
+  int counters = 0, partials = 0;  ///< MatmulTiles: counters, and sums of all blocks, where several blocks share k
+  bool totals = false;             ///< MatmulTiles: the first partial sum of squares becomes the sum of all
   /// The format of the rows that are written.
   [[nodiscard]] int format() const { return tiles == DType::kF32 ? terms : codegen::row_format(tiles); }
   /// Columns of the result.

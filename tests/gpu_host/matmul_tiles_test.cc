@@ -52,8 +52,10 @@ struct TilesCase {
     return (n + rows() - 1) / rows() * ((tokens.total + block_tokens() - 1) / block_tokens());
   }
   [[nodiscard]] MatmulProblem problem() const {
-    const int counters = cut.splits > 1 ? tiles() : 0, sums = counters * cut.splits * rows() * block_tokens();
-    return {type, n, k, tokens.total, tokens.real, kind, numbers(), 1, counters, sums};
+    const int sums = cut.splits > 1 ? tiles() * cut.splits * rows() * block_tokens() : 0;
+    const bool totals = kind == MatmulKind::kResidual && k % 256 != 0;
+    const int token_tiles = (tokens.total + block_tokens() - 1) / block_tokens();
+    return {type, n, k, tokens.total, tokens.real, kind, numbers(), 1, tiles() + token_tiles, sums, totals};
   }
   [[nodiscard]] std::string tile() const {
     std::string name(instruction.name);

@@ -1,5 +1,5 @@
 // What is made of rows before a matmul by matrix instructions: the 16-bit numbers of tiles, from f32 and from quantised
-// rows of one and two terms, and 1/rms from partial sums of squares.
+// rows of one and two terms, and sums of squares from partial ones.
 
 #include <cmath>
 #include <cstring>
@@ -81,40 +81,47 @@ TEST_CASE("rows of activations become the numbers of matrix tiles") {
   check_cases(cases, text_of, check);
 }
 
-TEST_CASE("1/rms of rows comes from their partial sums of squares, once for each real token") {
+TEST_CASE("sums of squares of rows come from their partial sums, once for each real token") {
   struct Case {
     int parts, wave;
+    bool in_place;
   };
-  const auto text_of_factors = [](const Case& c) {
-    codegen::KernelText text{.header = "kernels/gpu/tile_rows.h", .kernel = "RowFactors", .defaults = {}, .before = R"(
-struct Epilogue {
-  struct Args {
-    const float* partial;
-  };
-  static constexpr int kParts = )" + std::to_string(c.parts) + R"(;
-  FORGE_DEVICE static const float* squares(const Args& a) { return a.partial; }
-  FORGE_DEVICE static float inv_rms(float sum) { return 1.0f / sqrt_of(sum); }
-};
-)"};
+  const auto text_of_sums = [](const Case& c) {
+    codegen::KernelText text{.header = "kernels/gpu/tile_rows.h", .kernel = "SumSquares", .defaults = {}, .before = {}};
     text.has_lds = false;
-    text.config.use("Epilogue", "gpu::Epilogue").number("kTokensTotal", kTotal).number("kCount", 0);
+    text.config.number("kParts", c.parts)
+        .number("kTotalStride", c.in_place ? c.parts : 1)
+        .number("kTokensTotal", kTotal)
+        .number("kCount", 0);
     text.threads = 8 * c.wave;
     text.blocks = kTotal / 8;
     return WaveText{c.wave, std::move(text)};
   };
   std::vector<Case> cases;
   for (const int wave : kWaves)
-    for (const int parts : {1, 36, 256}) cases.push_back({parts, wave});
-  check_cases(cases, text_of_factors, [](const Case& c, const Kernel& kernel) {
-    Buffer<float> partial(static_cast<std::size_t>(kTotal) * c.parts), out(kTotal);
-    for (std::size_t i = 0; i < partial.size(); ++i) partial[i] = 0.5F + static_cast<float>(i % 7);
+    for (const int parts : {1, 36, 256})
+      for (const bool in_place : {false, true}) cases.push_back({parts, wave, in_place});
+  check_cases(cases, text_of_sums, [](const Case& c, const Kernel& kernel) {
+    const auto parts = static_cast<std::size_t>(c.parts);
+    std::vector<float> before(kTotal * parts);
+    for (std::size_t i = 0; i < before.size(); ++i) before[i] = 0.5F + static_cast<float>(i % 7);
+    Buffer<float> partial(before.size()), out(kTotal);
     const Buffer<int> counts = Buffer<int>::of({kReal - 1, -1, -1, -1});
-    const KernelArgs args({counts.data(), out.data(), partial.data()});
-    run_in_all_orders(kernel, args, [&] { out.fill(-1); }, [&] { return bytes_of(out); });
-    for (int t = 0; t < kTotal; ++t) {
+    const KernelArgs args({partial.data(), counts.data(), c.in_place ? partial.data() : out.data()});
+    run_in_all_orders(
+        kernel, args,
+        [&] {
+          std::ranges::copy(before, partial.data());
+          out.fill(-1);
+        },
+        [&] { return bytes_of(c.in_place ? partial : out); });
+    for (std::size_t t = 0; t < kTotal; ++t) {
       double sum = 0;
-      for (int i = 0; i < c.parts; ++i) sum += partial[t * c.parts + i];
-      REQUIRE(out[t] == (t < 16 ? Approx(1 / std::sqrt(sum)).epsilon(1e-6) : Approx(-1)));
+      for (std::size_t i = 0; i < parts; ++i) sum += before[t * parts + i];
+      const bool made = t < 16;
+      REQUIRE(out[t] == (made && !c.in_place ? Approx(sum).epsilon(1e-6) : Approx(-1)));
+      REQUIRE(partial[t * parts] == (made && c.in_place ? Approx(sum).epsilon(1e-6) : Approx(before[t * parts])));
+      for (std::size_t i = 1; i < parts; ++i) REQUIRE(partial[t * parts + i] == before[t * parts + i]);
     }
     for (const auto* buffer : {&partial, &out}) buffer->check();
   });

@@ -192,6 +192,7 @@ class Generator {
         const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
         parts_ = row_floats(op.operand);
         squares_ = value_pointer("const float*", op.operand);
+        squares_value_ = op.operand;
         inv_rms_ = inverse_rms(norm);
         line(place, "v *= factor;");
         break;
@@ -236,9 +237,10 @@ class Generator {
     }
   }
 
-  [[nodiscard]] DType stored_type(ir::Value value) const {
-    return context_.stored_type ? context_.stored_type(value) : graph_.type(value).dtype;
+  [[nodiscard]] passes::StoredForm stored_form(ir::Value value) const {
+    return context_.stored_form ? context_.stored_form(value) : passes::StoredForm{.dtype = graph_.type(value).dtype};
   }
+  [[nodiscard]] DType stored_type(ir::Value value) const { return stored_form(value).dtype; }
   /// Rows that matmuls read.
   void generate_activation(const DraftOp& op, Place place, const std::string& col) {
     line(place, fmt::format("store_activation<{}, {}>({}, t, {}, v, real);", graph_.type(op.operand).cols(),
@@ -263,6 +265,10 @@ class Generator {
       case TileOpKind::kSumSquares:
         line(place,
              fmt::format("store_squares({}, v, real);", row_element("float*", op.operand, col + " / kQuantBlock")));
+        if (stored_form(op.operand).total && squares_of(draft_).size() == 1) {
+          squares_out_ = value_pointer("float*", op.operand);
+          parts_out_ = row_floats(op.operand);
+        }
         break;
       case TileOpKind::kQuantize:
         generate_activation(op, place, col);
@@ -328,6 +334,11 @@ class Generator {
                         halved ? 2 * kGluUnit : kResultColumns, most_operands_, parts_);
     if (parts_ > 0 && draft_.slots > 1) text += fmt::format("  static constexpr int kSlots = {};\n", draft_.slots);
     if (own_norm_ > 0) text += fmt::format("  static constexpr int kOwnNorm = {};\n", own_norm_);
+    if (parts_out_ > 0)
+      text += fmt::format(
+          "  static constexpr int kSquaresOut = {};\n"
+          "  FORGE_DEVICE static float* squares_out(const Args& a) {{ return {}; }}\n",
+          parts_out_, squares_out_);
     text += stages_;
     if (parts_ > 0)
       text += fmt::format("  FORGE_DEVICE static const float* squares(const Args& a) {{ return {}; }}\n", squares_);
@@ -348,16 +359,17 @@ class Generator {
         "                               [[maybe_unused]] float factor, [[maybe_unused]] const float (&o)[{}], In&& in) "
         "{{\n{}  }}\n}};\n",
         operands, run_);
-    return {std::move(text), std::move(pointers_), parts_ > 0};
+    return {std::move(text), std::move(pointers_), squares_value_, parts_out_ > 0};
   }
 
   const ir::Graph& graph_;
   const TileDraft& draft_;
   const EpilogueContext& context_;
-  std::string load_, run_, squares_, inv_rms_, stages_;
+  std::string load_, run_, squares_, squares_out_, inv_rms_, stages_;
+  ir::Value squares_value_;
   std::vector<PointerArgument> pointers_;
   std::vector<std::string> types_;
-  std::int64_t operands_ = 0, most_operands_ = 0, parts_ = 0, own_norm_ = 0;
+  std::int64_t operands_ = 0, most_operands_ = 0, parts_ = 0, parts_out_ = 0, own_norm_ = 0;
 };
 
 constexpr std::int64_t kOwnNormMax = 8192;  // floats of a block's tile: 32 KiB of shared memory
@@ -446,6 +458,15 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
   if (shape.divides % shape.multiple_of != 0)
     return std::unexpected(fmt::format("a part does not begin at a multiple of {} columns", shape.multiple_of));
   return shape;
+}
+
+std::vector<ir::Value> squares_of(const TileDraft& draft) {
+  std::vector<ir::Value> out;
+  for (const auto& section : draft.sections)
+    for (const auto& op : section.ops)
+      if (op.kind == TileOpKind::kSumSquares && std::ranges::find(out, op.operand) == out.end())
+        out.push_back(op.operand);
+  return out;
 }
 
 EpilogueSource generate_epilogue(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context,

@@ -11,6 +11,7 @@
 
 #include "codegen/tile_draft.h"
 #include "ir/graph.h"
+#include "passes/target.h"
 
 namespace forge::codegen {
 
@@ -37,14 +38,16 @@ struct PointerArgument {
 /// Facts about the program that epilogues need.
 struct EpilogueContext {
   std::function<std::int64_t(ir::Value)> row_floats;  ///< floats from one row of a value to the next
-  std::function<DType(ir::Value)> stored_type;        ///< in which type the variant stores a value; absent: the graph's
+  /// How the variant stores a value; absent: as the graph has it.
+  std::function<passes::StoredForm(ir::Value)> stored_form;
   std::int64_t table_blocks = 0, kv_block_tokens = 0;
 };
 
 struct EpilogueSource {
   std::string text;                       ///< the definition of the struct
   std::vector<PointerArgument> pointers;  ///< what the members of its Args point to, in order
-  bool has_squares = false;               ///< it applies 1/rms of rows, from partial sums of squares
+  ir::Value squares;                      ///< partial sums of squares, from which it applies 1/rms; none: it does not
+  bool totals = false;                    ///< it says where the totals of those that it stores go (kSquaresOut)
 };
 
 /// The constraints of an epilogue on the number of columns of a block.
@@ -57,6 +60,9 @@ struct EpilogueShape {
 
 /// The constraints, or the reason why GPUs do not support this epilogue.
 std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft);
+
+/// The partial sums of squares that a draft stores.
+std::vector<ir::Value> squares_of(const TileDraft& draft);
 
 /// Generates the epilogue, a struct `name`. Precondition: epilogue_shape() returned a shape.
 EpilogueSource generate_epilogue(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context,
