@@ -400,27 +400,11 @@ struct MatmulTiles {
       finish<Part + 1>(args, lds, job, thread, sums);
     }
   }
-  /// Where results have partial sums of squares: the last block that has columns of these tokens adds them up.
+  /// The last block that has columns of these tokens adds up the partial sums of squares of their results.
   FORGE_DEVICE static void sum_rows(const Args& args, Lds& lds, const Job& job, int tile) {
-    constexpr int kParts = squares_out_of<E>(), kWaves = kThreads / kWave;
-    // The block works alone, so each of its waits for memory shows: up to 64 floats of a lane are in flight.
-    constexpr int kOfLane = kPartsOfLane<kParts>, kMost = kOfLane > 32 ? 1 : 64 / kOfLane;
-    constexpr int kTokensTogether = kMost >= 16 ? 16 : kMost >= 8 ? 8 : kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
     static_assert(!kExperts, "slots have no norms");
-    if (!last_arrival(args.counters + kBlocks / kSplits + tile, ceil_div(kColumns, kRows), lds.last)) return;
-    FORGE_LOOP
-    for (int first = wave_id() * kTokensTogether; first < job.tokens; first += kWaves * kTokensTogether) {
-      // Tokens come in whole tiles of 16.
-      float* squares = E::squares_out(args.epilogue) + static_cast<u64>(job.t0 + first) * kParts;
-      float parts[kTokensTogether][kOfLane];
-      FORGE_UNROLL
-      for (int i = 0; i < kTokensTogether; ++i) load_squares<kParts, true>(squares + i * kParts, parts[i]);
-      FORGE_UNROLL
-      for (int i = 0; i < kTokensTogether; ++i) {
-        const float total = sum_squares(parts[i]);
-        if (lane_id() == 0) squares[i * kParts] = total;
-      }
-    }
+    if (last_arrival(args.counters + kBlocks / kSplits + tile, ceil_div(kColumns, kRows), lds.last))
+      total_squares<squares_out_of<E>(), kThreads / kWave>(E::squares_out(args.epilogue), job.t0, job.tokens);
   }
   /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16.
   FORGE_DEVICE static bool find_job(const Args& args, Lds& lds, int tile, int split, int real, Job& job) {

@@ -164,6 +164,29 @@ FORGE_DEVICE float sum_squares(const float (&parts)[PartsOfLane]) {
   return sum_lanes<kWave>(sum);
 }
 
+/// Rows whose sums total_squares loads together: its block works alone, so that each of its waits for memory shows.
+FORGE_DEVICE constexpr int rows_together(int parts_of_lane) {
+  return parts_of_lane <= 4 ? kTokenTile : parts_of_lane <= 8 ? 8 : parts_of_lane <= 16 ? 4 : 1;
+}
+/// Puts the sum of all partial sums of squares, which other blocks of the running kernel have written, in the first
+/// one's place, for `count` rows from `first` on: whole tiles of 16. All lanes of a block of so many waves.
+template <int Parts, int Waves>
+FORGE_DEVICE void total_squares(float* squares, int first, int count) {
+  constexpr int kTogether = rows_together(kPartsOfLane<Parts>);
+  FORGE_LOOP
+  for (int row = wave_id() * kTogether; row < count; row += Waves * kTogether) {
+    float* of = squares + static_cast<u64>(first + row) * Parts;
+    float parts[kTogether][kPartsOfLane<Parts>];
+    FORGE_UNROLL
+    for (int i = 0; i < kTogether; ++i) load_squares<Parts, true>(of + i * Parts, parts[i]);
+    FORGE_UNROLL
+    for (int i = 0; i < kTogether; ++i) {
+      const float total = sum_squares(parts[i]);
+      if (lane_id() == 0) of[i * Parts] = total;
+    }
+  }
+}
+
 /// Runs the epilogue E over a tile of type T. Total: columns of the source. Rows: RowsInOrder, RowsCounted or
 /// RowsListed.
 /// Work is split into jobs: a job is 16 results of one token, made by 16 neighbouring lanes. If the block has fewer
