@@ -168,6 +168,9 @@ class Scheduler {
   [[nodiscard]] bool reserved() const { return reserved_; }
   /// True if the first waiting sequence could be admitted, judging by slots and rank only (blocks are not checked).
   [[nodiscard]] bool could_admit(Time now) const;
+  /// True if the next step could be the first of reserved ones: no sequence is likely to be admitted, and all running
+  /// ones have one token to compute.
+  [[nodiscard]] bool could_run_ahead(Time now) const;
 
   /// Keeps a waiting request from being admitted before `moment`. Others may overtake it until then.
   void delay(RequestId request, Time moment);
@@ -199,6 +202,7 @@ class Scheduler {
   [[nodiscard]] std::size_t reused_tokens(SequenceKey key) const;
 
  private:
+  [[nodiscard]] bool windows_of_states() const;
   struct Job;
   using Jobs = std::vector<std::unique_ptr<Job>>;
 

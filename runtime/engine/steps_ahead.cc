@@ -13,7 +13,7 @@ std::size_t Scheduler::reserve(std::size_t steps) {
   invariant(in_flight_ && !reserved_, "SCHED-015", "a step was planned before others are reserved behind it");
   if (step_.hidden || step_.parts.size() != running_.size()) return 1;
   const bool states = pool_.states() != nullptr;
-  if (states && !pool_.limits().windows.empty()) return 1;
+  if (windows_of_states()) return 1;
   for (const auto& part : step_.parts) {
     if (part.ids.size() != 1 || part.rows != 1 || part.samples != 1) return 1;
     const Job& job = *find(part.key);
@@ -75,6 +75,16 @@ void Scheduler::settle() {
     invariant(job->kv->trim(fed) == fed, "SCHED-018", "settling gives back the reserved positions and nothing else");
     hand_over(*job);
   }
+}
+
+/// Sequences with both cannot reserve positions.
+bool Scheduler::windows_of_states() const {
+  return pool_.states() != nullptr && !pool_.limits().windows.empty();
+}
+
+bool Scheduler::could_run_ahead(Time now) const {
+  return !windows_of_states() && !could_admit(now) &&
+         std::ranges::all_of(running_, [](const auto& job) { return job->pending() == 1; });
 }
 
 bool Scheduler::could_admit(Time now) const {

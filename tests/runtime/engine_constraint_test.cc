@@ -210,6 +210,24 @@ TEST_CASE("a loop of many sequences is not left for what one of them must write"
   CHECK(loops(salt, 15) < 4);
 }
 
+TEST_CASE("many sequences for which tokens are forced run ahead, also after some have ended") {
+  ConstraintBench bench({.step_tokens = 64, .sequences = 16, .context = 96, .blocks = 400, .chooses = true});
+  std::vector<std::shared_ptr<Stream>> streams;
+  std::vector<Tokens> expected;
+  for (std::uint32_t i = 0; i < 48; ++i) {
+    const Rule rule{.salt = i + 1, .forces = true};
+    Request request{.prompt = kAsked, .max_tokens = 20 + i * 7 % 23, .constraint = made_of(rule)};
+    expected.push_back(reference(bench.executor, kAsked, {}, rule, request.max_tokens));
+    streams.push_back(bench.submit(std::move(request)));
+  }
+  bench.run();
+  for (std::size_t i = 0; i < streams.size(); ++i) CHECK(hear(*streams[i]).tokens == std::vector<Tokens>{expected[i]});
+  // Outside of loops are the steps with prompts, at most one for each request, and what ends a loop again at once.
+  const auto& metrics = bench.core.metrics();
+  CAPTURE(metrics.steps, metrics.steps_ahead);
+  CHECK(metrics.steps_ahead * 2 > metrics.steps);
+}
+
 TEST_CASE("a stop and the token limit also hold within what is forced") {
   Rule rule{.forces = true};
   ConstraintBench bench;
