@@ -5,7 +5,8 @@ A line is 'STAGE NAME DIGEST'. The digest covers everything that the check depen
 file is under version control, so a fresh checkout has it too. `tools/check --record` writes it after the stages have
 passed. If a digest differs or a line is missing, the check simply runs again.
 
-usage: proofs.py digest ROOT PATH...                   the digest of files, and of all files in folders, in any order
+usage: proofs.py digest ROOT PATH...                   the digest of files, and of all files in folders, in any order; without
+                                                      what is in folders that are given as !PATH
        proofs.py has FILE STAGE NAME DIGEST            exit 0 if that line is in FILE
        proofs.py record FILE STAGE NAME DIGEST         replaces all lines of STAGE
 """
@@ -36,11 +37,14 @@ def write(path, stage, found):
 
 def digest_of(root, paths):
     files = set()
+    without = {os.path.join(root, path[1:]) for path in paths if path.startswith("!")}
     for path in paths:
+        if path.startswith("!"):
+            continue
         full = os.path.join(root, path)
         if os.path.isdir(full):
             for folder, folders, names in os.walk(full):
-                folders[:] = [f for f in folders if f != "__pycache__"]
+                folders[:] = [f for f in folders if f != "__pycache__" and os.path.join(folder, f) not in without]
                 files.update(os.path.join(folder, name) for name in names)
         else:
             files.add(full)
