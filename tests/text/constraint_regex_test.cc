@@ -236,3 +236,20 @@ TEST_CASE("the reference collection's expressions and grammars are exact through
   }
   CHECK(seen >= 25);
 }
+
+TEST_CASE("an expression that is read again costs nothing, and a search for it is another", "[regex]") {
+  RegularPool pool;
+  const std::string_view pattern = "(0[1-9]|1[0-2])-[0-9]{2}";
+  const auto whole = parse_regex(pool, pattern), found = parse_regex(pool, pattern, RegexMatch::kSearch);
+  const auto nodes = pool.size();
+  const auto bytes = pool.memory_bytes();
+  pool.begin_work();
+  CHECK(parse_regex(pool, pattern) == whole);
+  CHECK(parse_regex(pool, pattern, RegexMatch::kSearch) == found);
+  CHECK(pool.work() == 0);
+  CHECK((pool.size() == nodes && pool.memory_bytes() == bytes));
+  CHECK((matches(pattern, "07-31") && !matches(pattern, "on 07-31") && finds(pattern, "on 07-31")));
+  CHECK(whole != found);
+  CHECK_THROWS_AS(parse_regex(pool, "("), Error);  // what is refused is not remembered
+  CHECK_THROWS_AS(parse_regex(pool, "("), Error);
+}

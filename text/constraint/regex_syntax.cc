@@ -178,14 +178,16 @@ Expr parse_regex(RegularPool& pool, std::string_view pattern, RegexMatch match) 
   if (pattern.size() > kRegexBytesMax)
     throw Error(ErrorCode::kUsage, fmt::format("the regular expression has {} bytes", pattern.size()),
                 fmt::format("the limit is {}", kRegexBytesMax));
+  const auto key = (match == RegexMatch::kSearch ? "search " : "whole ") + std::string(pattern);
+  if (const auto known = pool.remembered(key)) return *known;
   Parser parser(pool, pattern);
   auto root = parser.whole();
   if (match == RegexMatch::kSearch) root = searched(pool, std::move(root));
-  const auto texts = language_of(pool, root);
-  if (parser.conditions().empty()) return texts;
   auto all = parser.conditions();
-  all.push_back(texts);
-  return pool.and_(all);
+  all.push_back(language_of(pool, root));
+  const auto texts = all.size() == 1 ? all.front() : pool.and_(all);
+  pool.remember(key, texts);
+  return texts;
 }
 
 }  // namespace forge::text::constraint

@@ -74,6 +74,17 @@ std::size_t RegularPool::memory_bytes() const {
          words_.size() * 3 * kHashEntry + finished_bytes_ + choices_.size() * 6 * kHashEntry;
 }
 
+std::optional<Expr> RegularPool::remembered(std::string_view text) const {
+  const auto at = remembered_.find(text);
+  return at != remembered_.end() ? std::optional(at->second) : std::nullopt;
+}
+
+void RegularPool::remember(std::string_view text, Expr expr) {
+  constexpr std::size_t kEntry = 128;
+  if (remembered_.emplace(text, expr).second) finished_bytes_ += text.size() + kEntry;
+  check_limit();
+}
+
 void RegularPool::check_limit() const {
   if (memory_bytes() <= bytes_max_) return;
   throw Error(ErrorCode::kMemory, fmt::format("the constraint needs more than {} KiB", bytes_max_ >> 10),

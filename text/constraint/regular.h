@@ -18,6 +18,7 @@
 #include <deque>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -134,6 +135,11 @@ class RegularPool {
   /// Precondition: begins_with_choice(expr).
   [[nodiscard]] ChoiceSplit split_choice(Expr expr);
   [[nodiscard]] bool begins_with_choice(Expr expr) const { return nodes_[expr].chooses; }
+
+  /// For front ends, which read the same regular expressions again and again: an expression without calls, by the text
+  /// that it was made from. Nothing: none was remembered by it.
+  [[nodiscard]] std::optional<Expr> remembered(std::string_view text) const;
+  void remember(std::string_view text, Expr expr);
 
   /// Calls and captures made from now on have their own define_by and finish_by, so several front ends can share a
   /// pool.
@@ -292,7 +298,7 @@ class RegularPool {
   std::vector<Expr> bodies_;                                       // of calls, kUndefined until they are needed
   std::vector<Word> words_{Word{}};                                // captured so far; the first one is empty
   std::unordered_map<std::uint64_t, std::uint32_t> word_numbers_;  // (word, byte) -> the longer word
-  std::size_t finished_bytes_ = 0;                                 // of the words that front ends keep
+  std::size_t finished_bytes_ = 0;                                 // of the words and texts kept for front ends
   std::deque<Choice> choices_;                                     // stay where they are
   std::vector<Scope> scopes_{1};
   std::uint32_t scope_ = 0;  // the current one
@@ -301,6 +307,7 @@ class RegularPool {
   std::unordered_map<std::uint64_t, Expr> without_captures_;  // (expr, loose)
   std::unordered_map<Expr, Expr> without_epsilon_;
   std::unordered_map<std::uint64_t, Expr> horizons_;  // (bytes, expr) -> within_horizon
+  std::map<std::string, Expr, std::less<>> remembered_;
   std::size_t bytes_max_;
   std::uint64_t work_ = 0, work_max_;
   unsigned nested_ = 0;
