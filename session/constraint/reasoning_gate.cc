@@ -13,12 +13,9 @@ std::optional<ConstraintGate> reasoning_gate(const text::AnswerFormat& format, s
     return ConstraintGate{.markers = {"<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"},
                           .opener = {}};
   if (format.think_close.empty()) return std::nullopt;
-  prompt = prompt.substr(0, prompt.find_last_not_of(text::kWhiteSpace) + 1);
-  if (prompt.ends_with(format.think_close)) return std::nullopt;
+  if (text::trimmed_end(prompt).ends_with(format.think_close)) return std::nullopt;
   ConstraintGate gate{.markers = {format.think_close}, .opener = format.think_open};
-  if (format.think_open.empty()) return gate;
-  const auto open = prompt.rfind(format.think_open), close = prompt.rfind(format.think_close);
-  if (open != std::string_view::npos && (close == std::string_view::npos || open > close)) gate.opener.clear();
+  if (text::prompt_opens_reasoning(format, prompt)) gate.opener.clear();
   return gate;
 }
 

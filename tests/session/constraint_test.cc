@@ -198,6 +198,8 @@ TEST_CASE("a model may open its reasoning or leave it out, and prompts decide it
   format.think_close = "</think>";
   CHECK(!reasoning_gate(format, "x<think>\n\n</think>\n\n").has_value());
   CHECK(reasoning_gate(format, "<think>old</think> x<think>\n")->opener.empty());
+  // What a message says of the marker opens nothing.
+  CHECK(reasoning_gate(format, "What is <think>? assistant:\n")->opener == "<think>");
   const auto free = reasoning_gate(format, "<think>old</think> x");
   REQUIRE((free && free->opener == "<think>"));
   const auto compiled = constraints.compile(regex("yes"));

@@ -401,6 +401,17 @@ class FormatFinder {
 
 }  // namespace
 
+bool prompt_opens_reasoning(const AnswerFormat& format, std::string_view prompt) {
+  const std::string_view end = trimmed_end(prompt);
+  if (format.think_open.empty() || end.ends_with(format.think_close)) return false;
+  if (end.ends_with(format.think_open)) return true;
+  const std::string& header = format.opened_by_prompt;
+  if (header.empty() || end.ends_with(header)) return false;
+  // The turn goes on after a tool's result, without a header: it reasons unless it has before.
+  const std::size_t turn = prompt.rfind(header);
+  return turn != std::string_view::npos && prompt.find(format.think_close, turn) == std::string_view::npos;
+}
+
 AnswerFormat AnswerFormat::without_calls() const {
   AnswerFormat out = *this;
   for (auto* list : {&out.openers, &out.elements}) list->clear();

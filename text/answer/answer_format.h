@@ -54,6 +54,10 @@ struct AnswerFormat {
   [[nodiscard]] AnswerFormat with_described_calls() const;
 };
 
+/// Whether an answer to this prompt begins inside a reasoning block, which the end of the prompt has opened. What
+/// messages say of the markers does not count.
+[[nodiscard]] bool prompt_opens_reasoning(const AnswerFormat& format, std::string_view prompt);
+
 /// The format of a model's answers. `source`: its chat template; `control_tokens`: texts of the vocabulary's control
 /// tokens, which tell what a template does not print. A template that cannot be parsed or rendered is searched for
 /// markers only. Errors: none; an unknown template without markers gives a format without calls.

@@ -9,14 +9,7 @@
 #include "text/tokenizer/unicode.h"
 
 namespace forge::text {
-namespace {
-
-std::string_view trimmed_end(std::string_view text) {
-  const std::size_t end = text.find_last_not_of(kWhiteSpace);
-  return end == std::string_view::npos ? std::string_view{} : text.substr(0, end + 1);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 AnswerParser::AnswerParser(const AnswerFormat& format, const ToolTypes& tools, std::string_view prompt)
     : format_(format),
@@ -56,15 +49,7 @@ void AnswerParser::start(std::string_view prompt) {
   }
   const std::string_view end = trimmed_end(prompt);
   if (format_.recipients && end.ends_with(kRecipientMark)) state_ = State::kRecipient;
-  if (format_.think_open.empty() || end.ends_with(format_.think_close)) return;
-  if (end.ends_with(format_.think_open)) {
-    state_ = State::kReasoning;
-  } else if (const std::string& header = format_.opened_by_prompt; !header.empty() && !end.ends_with(header)) {
-    // The turn goes on after a tool's result, without a header: it reasons unless it has before.
-    const std::size_t turn = prompt.rfind(header);
-    if (turn != std::string_view::npos && prompt.find(format_.think_close, turn) == std::string_view::npos)
-      state_ = State::kReasoning;
-  }
+  if (prompt_opens_reasoning(format_, prompt)) state_ = State::kReasoning;
 }
 
 std::vector<AnswerDelta> AnswerParser::feed(std::string_view text) {

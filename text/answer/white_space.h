@@ -20,4 +20,9 @@ inline constexpr std::string_view kFence = "```";
   return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
 }
 
+/// Without white space at its end.
+[[nodiscard]] constexpr std::string_view trimmed_end(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
+}
+
 }  // namespace forge::text
