@@ -232,7 +232,7 @@ TEST_CASE("deeply nested or very large metadata is refused") {
             .find("damaged") != std::string::npos);
 }
 
-TEST_CASE("facts of compiled kernels agree with the vendors' readers") {
+TEST_CASE("facts of compiled kernels agree with the vendors' readers", "[vendor]") {
   const TempDir dir;
   CompileServiceOptions options;
   options.helper = FORGE_HELPER;

@@ -104,7 +104,7 @@ void check_target(const GpuTarget& target, CompileService& service) {
 
 }  // namespace
 
-TEST_CASE("each target of the daily check compiles to its dot instruction, with the expected facts") {
+TEST_CASE("each target of the daily check compiles to its dot instruction, with the expected facts", "[vendor]") {
   const TempDir dir;
   CompileService service(options_for(dir));
   for (const GpuTarget* target : compilable(
