@@ -29,9 +29,23 @@ constexpr std::string_view kTools = R"([
     "zone": {"type": "string"}, "hours": {"type": "number"}}, "additionalProperties": false}}},
   {"type": "function", "function": {"name": "stop"}}])";
 
+/// Keywords for values and for the whole object, references, unions, and a required name that is not declared.
+constexpr std::string_view kHardTools = R"([
+  {"type": "function", "function": {"name": "put", "parameters": {"type": "object", "properties": {
+    "code": {"type": "string", "pattern": "^[a-c]{3}$"}, "kind": {"const": "X"},
+    "note": {"type": "string", "minLength": 2, "maxLength": 5}, "when": {"type": "string", "format": "date"},
+    "either": {"type": ["string", "integer"], "minimum": 3, "maximum": 12, "maxLength": 4},
+    "maybe": {"type": ["string", "null"], "enum": ["on", "off", null]}, "same": {"$ref": "#/properties/code"},
+    "n": {"type": "integer", "minimum": 3, "maximum": 12}, "free": {"anyOf": [{"enum": ["a", 7]}, {"type": "null"}]},
+    "list": {"type": "array", "items": {"$ref": "#/properties/n"}, "minItems": 1, "maxItems": 2}},
+    "required": ["code", "kind", "extra"], "additionalProperties": {"type": "boolean"}, "minProperties": 2}}},
+  {"type": "function", "function": {"name": "tree", "parameters": {"$ref": "#/$defs/T", "$defs": {"T": {
+    "type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 99}, "child": {"anyOf": [{"$ref": "#/$defs/T"},
+      {"type": "null"}]}}, "required": ["x"], "additionalProperties": false}}}}}])";
+
 struct Schemas {
-  Schemas() {
-    for (const auto& tool : nlohmann::ordered_json::parse(kTools)) {
+  explicit Schemas(std::string_view tools = kTools) {
+    for (const auto& tool : nlohmann::ordered_json::parse(tools)) {
       const auto& function = tool["function"];
       text_of[function["name"]] =
           function.value("parameters", nlohmann::ordered_json{{"type", "object"}, {"additionalProperties", false}})
@@ -44,6 +58,19 @@ struct Schemas {
     auto expr = language.start;
     for (const char c : arguments) expr = pool.derivative(expr, static_cast<std::uint8_t>(c));
     return pool.nullable(expr);
+  }
+  /// The same for members in another order than that of the language: as declared, and others last.
+  [[nodiscard]] bool allow_in_order(const std::string& tool, const std::string& arguments) const {
+    using Json = nlohmann::ordered_json;
+    auto left = Json::parse(arguments), sorted = Json::object();
+    const auto properties = Json::parse(text_of.at(tool)).value("properties", Json::object());
+    for (const auto& [key, value] : properties.items())
+      if (left.contains(key)) {
+        sorted[key] = left[key];
+        left.erase(key);
+      }
+    sorted.update(left);
+    return allow(tool, text::spaced_json(sorted.dump()));
   }
   std::map<std::string, std::string> text_of;
 };
@@ -118,8 +145,9 @@ class Writer {
   std::unique_ptr<runtime::TokenConstraint> constraint_;
 };
 
-text::AnswerMessage read(const TemplateModel& model, const std::string& answer, std::size_t piece) {
-  const auto tools = text::ToolTypes::parse(kTools);
+text::AnswerMessage read(const TemplateModel& model, const std::string& answer, std::size_t piece,
+                         std::string_view offered = kTools) {
+  const auto tools = text::ToolTypes::parse(offered);
   text::AnswerParser parser(model.format, tools, model.prompt);
   text::AnswerMessage message;
   for (std::size_t at = 0; at < answer.size(); at += piece) message.add(parser.feed(answer.substr(at, piece)));
@@ -179,6 +207,47 @@ TEST_CASE("calls that must come, written at random behind reasoning or without, 
     }
     INFO(model->name);
     if (model->format.layout.several) CHECK(most > 1);
+  }
+}
+
+TEST_CASE("arguments between tags obey every keyword of their schemas") {
+  const Schemas schemas(kHardTools);
+  std::map<std::string, int> tagged;
+  for (const auto& model : tests::template_models()) {
+    Constraints constraints(*model->tokenizer, static_cast<std::size_t>(model->tokenizer->vocab_size()),
+                            Constraints::kBytesMax, answer_tokens(*model->tokenizer, model->format));
+    const auto rules = required_calls(model->format, {.tools = kHardTools}, model->prompt, model->turn_ends);
+    for (unsigned seed = 0; seed < 8; ++seed) {
+      Writer writer(*model, constraints, rules, seed);
+      INFO(model->name << " seed " << seed);
+      if (rules.gate && rules.gate->opener.empty()) CHECK(writer.type(model->format.think_close));
+      writer.walk();
+      INFO(writer.text);
+      const auto message = read(*model, writer.text, writer.text.size(), kHardTools);
+      REQUIRE(message.calls.size() == 1);
+      const auto& call = message.calls[0];
+      INFO(call.name << " " << call.arguments);
+      CHECK(schemas.allow_in_order(call.name, call.arguments));
+      if (model->format.layout.arguments != text::CallLayout::Arguments::kJson) ++tagged[call.name];
+    }
+  }
+  CHECK((tagged["put"] > 10 && tagged["tree"] > 10));
+}
+
+TEST_CASE("what calls with a tag for each parameter cannot obey is refused by its keyword") {
+  for (const auto& model : tests::template_models()) {
+    if (model->format.layout.arguments == text::CallLayout::Arguments::kJson) continue;
+    for (const std::string keyword :
+         {R"("allOf": [{"required": ["a"]}])", R"("not": {"required": ["b"]})", R"("dependentRequired": {"a": ["b"]})",
+          R"("minProperties": 1)", R"("patternProperties": {"^a": {"type": "integer"}})", R"("$ref": "#")"}) {
+      const auto tools = R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+          "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, )" +
+                         keyword + "}}}]";
+      INFO(model->name << " " << tools);
+      const auto name = keyword.substr(1, keyword.find('"', 1) - 1);
+      CHECK_THROWS_WITH(required_calls(model->format, {.tools = tools}, model->prompt, model->turn_ends),
+                        Catch::Contains(name));
+    }
   }
 }
 

@@ -94,6 +94,10 @@ std::string text_of(const std::vector<CallPiece>& pieces, const std::string& too
         CHECK(!piece.text.empty());
         out += value->get<std::string>();
         break;
+      case CallPiece::Kind::kTagged:
+        CHECK((Json::parse(piece.text).is_object() && !piece.until.empty()));
+        out += value->is_string() ? value->get<std::string>() : value->dump();
+        break;
       case CallPiece::Kind::kId:
         out += "abcdef123";
         break;
@@ -153,11 +157,17 @@ bool matches(constraint::RegularPool& pool, constraint::Expr expr, std::string_v
 /// The pieces' language has the text, and no text in which a byte is missing. Schemas allow the given values only.
 void check_language(const std::vector<CallPiece>& pieces, const std::string& text, const Json& arguments) {
   constraint::RegularPool pool;
-  const auto language = constraint::call_language(pool, pieces_json(pieces), [&](std::string_view) {
-    std::vector<constraint::Expr> values{pool.literal(arguments.dump())};
-    for (const auto& [key, value] : arguments.items()) values.push_back(pool.literal(value.dump()));
+  const auto values_of = [&](bool plain) {
+    std::vector<constraint::Expr> values;
+    for (const auto& [key, value] : arguments.items())
+      values.push_back(pool.literal(plain && value.is_string() ? value.get<std::string>() : value.dump()));
+    if (!plain) values.push_back(pool.literal(arguments.dump()));
     return pool.or_(values);
-  });
+  };
+  const auto language =
+      constraint::call_language(pool, pieces_json(pieces),
+                                {.json = [&](std::string_view, std::string_view) { return values_of(false); },
+                                 .tagged = [&](const constraint::TaggedValue&) { return values_of(true); }});
   INFO(text << "\n" << pieces_json(pieces));
   CHECK(matches(pool, language, text));
   const std::string value = arguments.value("city", "");

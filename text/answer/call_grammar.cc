@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "text/answer/call_parameters.h"
 #include "text/answer/tool_types.h"
 #include "text/answer/white_space.h"
 
@@ -89,14 +90,6 @@ std::vector<Tool> tools_of(std::string_view text, std::string_view only,
   return out;
 }
 
-/// A parameter's schema, with what it may refer to.
-Json property_schema(const Json& schema, const Json& property) {
-  Json out = property.is_object() ? property : Json::object();
-  for (const char* const defs : {"$defs", "definitions"})
-    if (schema.contains(defs) && !out.contains(defs)) out[defs] = schema[defs];
-  return out;
-}
-
 class CallWriter {
  public:
   CallWriter(const CallLayout& layout, const Tool& tool, const ToolTypes& types)
@@ -118,13 +111,10 @@ class CallWriter {
 
  private:
   void add_parameters(Pieces& out) const {
-    const Json properties = tool_.schema.value("properties", Json::object());
-    const Json required = tool_.schema.value("required", Json::array());
+    const CallParameters parameters(tool_.schema);
     std::vector<Pieces> needed, others;
-    if (properties.is_object())
-      for (const auto& [key, property] : properties.items())
-        (std::ranges::find(required, Json(key)) != required.end() ? needed : others)
-            .push_back(parameter(key, property));
+    for (const auto& one : parameters.needed) needed.push_back(parameter(one));
+    for (const auto& one : parameters.others) others.push_back(parameter(one));
     const std::string& between = layout_.key_between;
     for (std::size_t i = 0; i < needed.size(); ++i) {
       if (i > 0) add_text(out, between, {});
@@ -184,33 +174,48 @@ class CallWriter {
     out.push_back({.kind = Kind::kOptional, .parts = {std::move(first)}});
   }
 
-  Pieces parameter(const std::string& key, const Json& property) const {
+  Pieces parameter(const CallParameters::One& one) const {
     Pieces out;
-    const ValueTypes types = types_.types(tool_.name, key);
+    const auto& key = one.key;
+    ValueTypes types = types_.types(tool_.name, key);
     const std::string value_end = value_end_of(layout_, key);
     const bool tagged = layout_.arguments == CallLayout::Arguments::kTagged;
     const bool text =
         tagged ? types == 0 || (types & kStringType) != 0 : !layout_.quote.empty() && types == kStringType;
-    add_text(out, layout_.key_begin + key + (text ? layout_.value_begin : json_tag(layout_.value_begin)), {});
-    if (!text) {
-      out.push_back({.kind = Kind::kSchema, .text = property_schema(tool_.schema, property).dump(), .key = key});
+    const auto json_begin = json_tag(layout_.value_begin);
+    if (text && types == 0 && json_begin != layout_.value_begin) types = kStringType;  // the tag says so
+    add_text(out, layout_.key_begin + key + (text ? layout_.value_begin : json_begin), {});
+    auto schema = placed_schema(tool_.schema, one);
+    if (!text && !tagged) {
+      out.push_back({.kind = Kind::kSchema, .text = std::move(schema.text), .at = std::move(schema.at), .key = key});
     } else {
       const std::string end(tagged ? trimmed(value_end) : std::string_view(layout_.quote));
       if (!tagged) add_text(out, layout_.quote, {});
-      out.push_back(text_value(key, property, end));
+      if (text && takes_any_text(*one.schema))
+        out.push_back({.kind = Kind::kText, .text = end, .key = key});
+      else
+        out.push_back({.kind = Kind::kTagged,
+                       .text = std::move(schema.text),
+                       .at = std::move(schema.at),
+                       .until = end,
+                       .types = names_of(types),
+                       .key = key});
       if (!tagged) add_text(out, layout_.quote, {});
     }
     add_text(out, value_end, {});
     return out;
   }
 
-  static CallPiece text_value(const std::string& key, const Json& property, const std::string& end) {
-    const Json values = property.is_object() ? property.value("enum", Json()) : Json();
-    if (!values.is_array() || values.empty()) return {.kind = Kind::kText, .text = end, .key = key};
-    CallPiece choice{.kind = Kind::kChoice, .key = key};
-    for (const auto& value : values)
-      choice.parts.push_back({literal(value.is_string() ? value.get<std::string>() : value.dump())});
-    return choice;
+  static std::vector<std::string> names_of(ValueTypes types) {
+    std::vector<std::string> out;
+    for (const auto& [type, name] : {std::pair(kStringType, "string"),
+                                     {kNumberType, "number"},
+                                     {kBooleanType, "boolean"},
+                                     {kNullType, "null"},
+                                     {kObjectType, "object"},
+                                     {kArrayType, "array"}})
+      if ((types & type) != 0) out.emplace_back(name);
+    return out;
   }
 
   const CallLayout& layout_;
@@ -226,7 +231,10 @@ Json json_of_pieces(std::span<const CallPiece> pieces) {
         out.push_back(piece.text);
         break;
       case Kind::kSchema:
-        out.push_back({{"schema", piece.text}});
+        out.push_back(piece.at.empty() ? Json{{"schema", piece.text}} : Json{{"schema", piece.text}, {"at", piece.at}});
+        break;
+      case Kind::kTagged:
+        out.push_back({{"value", piece.text}, {"at", piece.at}, {"until", piece.until}, {"types", piece.types}});
         break;
       case Kind::kText:
         out.push_back({{"until", piece.text}});

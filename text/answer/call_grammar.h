@@ -19,7 +19,8 @@ namespace forge::text {
 struct CallPiece {
   enum class Kind : std::uint8_t {
     kLiteral,   ///< `text`
-    kSchema,    ///< JSON that the schema `text` allows
+    kSchema,    ///< JSON that the schema `text` allows, or the one in it that `at` points to
+    kTagged,    ///< the same as its reader takes it between tags: strings as they are; ends before `until`
     kText,      ///< any text without `text` in it
     kId,        ///< nine letters or digits
     kIndex,     ///< a whole number
@@ -30,7 +31,9 @@ struct CallPiece {
   };
   Kind kind = Kind::kLiteral;
   std::string text = {};
-  std::string key = {};  ///< the parameter whose value this is; empty: of all of them, or no value
+  std::string at = {}, until = {};
+  std::vector<std::string> types = {};  ///< kTagged: the JSON types that its reader looks for; empty: unknown
+  std::string key = {};                 ///< the parameter whose value this is; empty: of all of them, or no value
   std::vector<std::vector<CallPiece>> parts = {};
 };
 
@@ -47,7 +50,8 @@ struct CallPiece {
 /// Shortens the literals at both ends: at the beginning by what `prompt` ends with, at the end by one of `turn_ends`.
 void trim_literals(std::vector<CallPiece>& pieces, std::string_view prompt, std::span<const std::string> turn_ends);
 
-/// The pieces as JSON, for text::constraint::call_language: a string is a literal; {"schema": TEXT}, {"until": TEXT},
+/// The pieces as JSON, for text::constraint::call_language: a string is a literal; {"schema": TEXT},
+/// {"schema": TEXT, "at": POINTER}, {"value": TEXT, "at": POINTER, "until": TEXT, "types": [...]}, {"until": TEXT},
 /// {"id": 9}, {"index": true}, {"key": true}, {"choice": [PIECES, ...]}, {"optional": PIECES}, {"repeat": PIECES}.
 [[nodiscard]] std::string pieces_json(std::span<const CallPiece> pieces);
 

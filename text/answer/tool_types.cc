@@ -121,6 +121,23 @@ class TypeFinder {
   ValueTypes hints_ = 0;  ///< of schemas that are also made of others; used if these say nothing
 };
 
+/// The schema that the root refers to, through any number of references; the root where one points nowhere.
+const json& referred(const json& root) {
+  constexpr int kReferencesMax = 16;
+  const json* schema = &root;
+  for (int i = 0; i < kReferencesMax; ++i) {
+    const auto ref = schema->find("$ref");
+    if (ref == schema->end() || !ref->is_string() || !ref->get_ref<const std::string&>().starts_with("#/")) break;
+    try {
+      schema = &root.at(json::json_pointer(ref->get_ref<const std::string&>().substr(1)));
+    } catch (const json::exception&) {
+      return root;
+    }
+    if (!schema->is_object()) return root;
+  }
+  return *schema;
+}
+
 }  // namespace
 
 ToolTypes ToolTypes::parse(std::string_view text) {
@@ -139,9 +156,14 @@ ToolTypes ToolTypes::parse(std::string_view text) {
     auto schema = function.find("parameters");
     if (schema == function.end()) schema = function.find("input_schema");
     if (schema == function.end() || !schema->is_object()) continue;
-    const auto properties = schema->find("properties");
-    if (properties == schema->end() || !properties->is_object()) continue;
+    const json& object = referred(*schema);
     TypeFinder finder(*schema, work);
+    const auto required = object.find("required"), others = object.find("additionalProperties");
+    if (required != object.end() && required->is_array() && others != object.end())
+      for (const auto& key : *required)
+        if (key.is_string()) types[key.get<std::string>()] = finder.types_of(*others);
+    const auto properties = object.find("properties");
+    if (properties == object.end() || !properties->is_object()) continue;
     for (const auto& [key, value] : properties->items()) types[key] = finder.types_of(value);
   }
   return out;

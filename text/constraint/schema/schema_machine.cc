@@ -1,8 +1,10 @@
 #include "text/constraint/schema/schema_machine.h"
 
 #include <algorithm>
+#include <array>
 
 #include "support/error.h"
+#include "text/constraint/regex_syntax.h"
 #include "text/constraint/schema/schema.h"
 
 namespace forge::text::constraint {
@@ -28,8 +30,7 @@ Expr SchemaMachine::later(const RegularPool::CallFacts& facts, std::function<Exp
   return call;
 }
 
-Expr SchemaMachine::start() {
-  const auto root = normalizer_.set({normalizer_.ref(document_.root())});
+void SchemaMachine::explore_all(SchemaSet root) {
   explore(root);
   for (; !to_explore_.empty();) {
     const auto next = to_explore_.back();
@@ -44,9 +45,72 @@ Expr SchemaMachine::start() {
     }
     if (explored_.size() > kSetsMax) document_.refuse(document_.root(), "properties", "the schema is too complex");
   }
-  const auto all = value(root);
+}
+
+SchemaSet SchemaMachine::explored_at(std::string_view at) {
+  const auto& root = document_.root();
+  const auto set =
+      normalizer_.set({normalizer_.ref(at.empty() ? root : document_.resolve(root, "$ref", "#" + std::string(at)))});
+  explore_all(set);
+  return set;
+}
+
+Expr SchemaMachine::start(std::string_view at) {
+  const auto all = value(explored_at(at));
   if (all == RegularPool::kEmpty) normalizer_.refuse_empty();
   return all;
+}
+
+namespace {
+
+/// Texts that the reader of tagged values may take for something else than a string.
+Expr other_texts(RegularPool& pool, const std::vector<std::string>& types) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kForms{
+      {{"", R"(["{[0-9-][\s\S]*|true|false|null)"},
+       {"number", R"(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?)"},
+       {"boolean", "[tT]rue|[fF]alse"},
+       {"null", "null|None"},
+       {"object", R"(\{[\s\S]*)"},
+       {"array", R"([\[(][\s\S]*)"}}};
+  std::vector<Expr> found;
+  for (const auto& [type, form] : kForms)
+    if (type.empty() ? types.empty() : std::ranges::find(types, type) != types.end())
+      found.push_back(parse_regex(pool, form));
+  const auto space = parse_regex(pool, "[ \\t\\r\\n]*");
+  return pool.concat(space, pool.concat(pool.or_(found), space));
+}
+
+/// Any bytes with `part` in them.
+Expr with_part(RegularPool& pool, std::string_view part) {
+  return pool.concat(RegularPool::kAll, pool.concat(pool.literal(part), RegularPool::kAll));
+}
+
+}  // namespace
+
+Expr SchemaMachine::tagged(const TaggedValue& wanted) {
+  const auto all = explored_at(wanted.at);
+  const auto& types = wanted.types;
+  const bool only_strings = types.size() == 1 && types[0] == "string";
+  std::vector<Expr> forms;
+  if (types.empty() || std::ranges::find(types, "string") != types.end()) {
+    constexpr std::string_view kCdata = "<![CDATA[";
+    const auto texts = normalizer_.normal(all).texts;
+    std::vector<Expr> parts{texts, pool_.not_(with_part(pool_, kCdata))};
+    if (!wanted.until.empty()) parts.push_back(pool_.not_(with_part(pool_, wanted.until)));
+    if (!only_strings) parts.push_back(pool_.not_(other_texts(pool_, types)));
+    if (const auto strings = pool_.and_(parts); !pool_.is_empty(strings)) forms.push_back(strings);
+  }
+  if (!only_strings) {
+    auto others = types;
+    if (others.empty()) others = {"number", "boolean", "null", "object", "array"};
+    std::erase(others, "string");
+    const auto rest =
+        normalizer_.with(all, normalizer_.ref(document_.keep(SchemaJson{{"type", others}}, document_.root())));
+    explore_all(rest);
+    if (const auto values = value(rest); values != RegularPool::kEmpty) forms.push_back(values);
+  }
+  if (forms.empty()) normalizer_.refuse_empty();
+  return pool_.or_(forms);
 }
 
 void SchemaMachine::explore(SchemaSet set) {
@@ -95,9 +159,15 @@ Expr SchemaMachine::value_body(SchemaSet set) {
   return pool_.or_(parts);
 }
 
-Language compile_schema(RegularPool& pool, std::string_view schema) {
+Language compile_schema(RegularPool& pool, std::string_view schema, std::string_view at) {
   auto machine = std::make_shared<SchemaMachine>(pool, schema);
-  const auto start = machine->start();
+  const auto start = machine->start(at);
+  return {.start = start, .owner = std::move(machine)};
+}
+
+Language compile_tagged_value(RegularPool& pool, const TaggedValue& value) {
+  auto machine = std::make_shared<SchemaMachine>(pool, value.schema);
+  const auto start = machine->tagged(value);
   return {.start = start, .owner = std::move(machine)};
 }
 

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "text/constraint/schema/schema.h"
 #include "text/constraint/schema/schema_normal.h"
 
 namespace forge::text::constraint {
@@ -18,9 +19,11 @@ class SchemaMachine {
  public:
   explicit SchemaMachine(RegularPool& pool, std::string_view schema);
 
-  /// The texts that satisfy the whole schema. Brings every schema that a text can reach to its form, so that what is
-  /// not supported is found now.
-  [[nodiscard]] Expr start();
+  /// The texts that satisfy the schema at a JSON pointer. Brings every schema that a text can reach to its form, so
+  /// that what is not supported is found now.
+  [[nodiscard]] Expr start(std::string_view at);
+  /// The same for a tagged value (schema.h).
+  [[nodiscard]] Expr tagged(const TaggedValue& value);
 
  private:
   static constexpr std::uint32_t kUnplaced = UINT32_MAX;
@@ -72,6 +75,9 @@ class SchemaMachine {
   Expr value_body(SchemaSet set);
   Expr later(const RegularPool::CallFacts& facts, std::function<Expr()> body);
   void explore(SchemaSet set);
+  /// The set of the schema at a JSON pointer, explored.
+  SchemaSet explored_at(std::string_view at);
+  void explore_all(SchemaSet root);
 
   const std::vector<std::unique_ptr<ObjectForm>>& object_forms(SchemaSet set);
   std::unique_ptr<ObjectForm> object_form(const ObjectCase& object, const SchemaNormalizer::Places& places);
