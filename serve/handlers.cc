@@ -183,11 +183,14 @@ Handlers::Result Handlers::chat(Call& call) {
   if (!ids) return answer_of(ids.error());
   auto calls = (*model)->call_constraint(*body, *text);
   if (!calls) return answer_of(calls.error());
-  if (*calls && body->params.structured)
-    return answer_of(bad_request("invalid_value",
-                                 fmt::format("tools that must be called, or are strict, and {} cannot be used together",
-                                             body->params.structured->member),
-                                 "tool_choice"));
+  if (*calls && body->params.structured) {
+    if (body->tool_choice.kind != ToolChoice::Kind::kAuto)
+      return answer_of(bad_request(
+          "invalid_value",
+          fmt::format("tools that must be called and {} cannot be used together", body->params.structured->member),
+          "tool_choice"));
+    body->params.structured.reset();  // the constraint of calls has it
+  }
   Job job{.model = *model, .params = std::move(body->params), .input = "messages", .dialect = chat_dialect};
   if (job.params.structured) job.chat = *text;
   job.answer = (*model)->answer_rules(*body, *std::move(text), static_cast<bool>(*calls));

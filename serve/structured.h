@@ -31,7 +31,8 @@ class StructuredAnswers {
   [[nodiscard]] Read<MakeConstraint> start(const StructuredOutput& output, const text::AnswerFormat& format,
                                            std::optional<std::string_view> prompt);
   /// The same for the calls of an answer (session/constraint/call_rules.h): those that tool_choice requires, or, with a
-  /// strict tool, those that the model begins. Empty if nothing constrains them. `shown`: the control tokens in the
+  /// strict tool, those that the model begins. Where tools may be called and the answer must be JSON by a schema, it is
+  /// either. Empty if nothing constrains them. `shown`: the control tokens in the
   /// answers. Errors: 400 for a schema that is refused, and for calls of a form that is not known.
   [[nodiscard]] Read<MakeConstraint> start_calls(const ChatBody& body, const text::AnswerFormat& format,
                                                  std::span<const std::int32_t> shown, std::string_view prompt);

@@ -26,12 +26,22 @@ class RulesFinder {
   CallRules required() {
     CallRules rules;
     if (format_.channels) {
-      rules.pieces = choice({calls(format_.layout, {}), calls(role_recipient(" "), {})});
+      std::vector<Pieces> alternatives{calls(format_.layout, {}), calls(role_recipient(" "), {})};
+      if (!offered_.answer.empty())
+        for (const auto header : kFinalHeaders) alternatives.push_back(answer_behind(std::string(header)));
+      rules.pieces = choice(std::move(alternatives));
       if (!rules.pieces.empty()) rules.pieces.insert(rules.pieces.begin(), thoughts());
       return rules;
     }
     rules.gate = reasoning_gate(format_, prompt_);
-    rules.pieces = calls(format_.layout, rules.gate ? std::string_view() : prompt_);
+    const auto prompt = rules.gate ? std::string_view() : prompt_;
+    rules.pieces = calls(format_.layout, prompt);
+    if (!offered_.answer.empty()) {
+      if (format_.is_bare() || rules.pieces.empty()) return {};
+      auto answer = answer_behind(format_.recipients ? std::string(text::kRecipientMark) + "all\n" : std::string());
+      text::trim_literals(answer, prompt, turn_ends_);
+      rules.pieces = choice({std::move(rules.pieces), std::move(answer)});
+    }
     if (rules.gate && !rules.pieces.empty())  // between reasoning and a call
       for (int i = 0; i < 2; ++i)
         rules.pieces.insert(rules.pieces.begin(), piece(Kind::kOptional, {}, {{piece(Kind::kLiteral, "\n")}}));
@@ -100,6 +110,13 @@ class RulesFinder {
     auto pieces = text::call_grammar(layout, offered_.tools, offered_.only, offered_.several, offered_.strict);
     text::trim_literals(pieces, prompt, turn_ends_);
     return pieces;
+  }
+
+  /// The answer without calls, as JSON.
+  [[nodiscard]] Pieces answer_behind(std::string header) const {
+    Pieces out{piece(Kind::kSchema, std::string(offered_.answer))};
+    if (!header.empty()) out.insert(out.begin(), piece(Kind::kLiteral, std::move(header)));
+    return out;
   }
 
   static Pieces choice(std::vector<Pieces> parts) {

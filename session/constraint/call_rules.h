@@ -25,10 +25,12 @@ struct OfferedCalls {
   bool several = false;    ///< one call or more, else exactly one
   /// Names of the tools whose arguments must obey their schemas, if not those of all.
   std::optional<std::span<const std::string>> strict = std::nullopt;
+  std::string_view answer = {};  ///< JSON schema of the answer that may come instead of calls; empty: calls must come
 };
 
-/// The rules of an answer that must be calls. Reasoning may come before, if the model reasons. `prompt`: its text with
-/// control tokens; `turn_ends`: the tokens that end a generation, which are no part of calls.
+/// The rules of an answer that must be calls, or what `offered.answer` says. Empty pieces also where calls are JSON
+/// without a marker, which could not be told from such an answer. Reasoning may come before, if the model reasons.
+/// `prompt`: its text with control tokens; `turn_ends`: the tokens that end a generation, which are no part of calls.
 /// Errors: kUsage if `tools` is no list of tools.
 [[nodiscard]] CallRules required_calls(const text::AnswerFormat& format, const OfferedCalls& offered,
                                        std::string_view prompt, std::span<const std::string> turn_ends);

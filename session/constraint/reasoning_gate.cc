@@ -9,9 +9,7 @@ namespace forge::session {
 /// Harmony's content is the final channel's. Elsewhere reasoning is between two markers: the prompt may open it, or
 /// the model may.
 std::optional<ConstraintGate> reasoning_gate(const text::AnswerFormat& format, std::string_view prompt) {
-  if (format.channels)
-    return ConstraintGate{.markers = {"<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"},
-                          .opener = {}};
+  if (format.channels) return ConstraintGate{.markers = {kFinalHeaders.begin(), kFinalHeaders.end()}, .opener = {}};
   if (format.think_close.empty()) return std::nullopt;
   if (text::trimmed_end(prompt).ends_with(format.think_close)) return std::nullopt;
   ConstraintGate gate{.markers = {format.think_close}, .opener = format.think_open};

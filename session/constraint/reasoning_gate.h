@@ -1,6 +1,7 @@
 #pragma once
 // Where the constraint of an answer begins in models that reason before they answer.
 
+#include <array>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,10 @@
 #include "text/answer/answer_format.h"
 
 namespace forge::session {
+
+/// What stands before Harmony's content.
+inline constexpr std::array<std::string_view, 2> kFinalHeaders{"<|channel|>final<|message|>",
+                                                               "<|channel|>final <|constrain|>json<|message|>"};
 
 /// The gate of an answer whose constraint is for its content, not for the reasoning before it. `prompt`: the prompt's
 /// text with its control tokens. None if no reasoning can come: the model has none, or the prompt has closed it.

@@ -269,6 +269,36 @@ TEST_CASE("a strict tool's call is constrained once its marker is there, and oth
   CHECK(wrong["message"]["tool_calls"][0]["function"]["name"] == "weather");
 }
 
+TEST_CASE("with tools and a response format the model calls, or answers in that format") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["max_tokens"] = 60;
+  body["response_format"] = Json::parse(
+      R"({"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {"sum":
+          {"type": "integer"}}, "required": ["sum"], "additionalProperties": false}}})");
+  const auto message = [&](const std::string& script) { return chat.answer(body, script)["choices"][0]["message"]; };
+  const auto called =
+      message("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>");
+  INFO(called.dump());
+  CHECK(called["content"].is_null());
+  REQUIRE(called["tool_calls"].size() == 1);
+  CHECK(called["tool_calls"][0]["function"]["arguments"] == "{\"city\": \"Oslo\"}");
+  const auto answered = message("<think>Hm.</think>{\"sum\": 7}");
+  INFO(answered.dump());
+  CHECK((answered["content"] == "{\"sum\": 7}" && !answered.contains("tool_calls")));
+  CHECK(answered["reasoning_content"] == "Hm.");
+  body["response_format"] = {{"type", "json_object"}};
+  CHECK(message("{\"a\": [1]}")["content"] == "{\"a\": [1]}");
+  body["tool_choice"] = "required";
+  CHECK(chat.refusal(body) == "invalid_value tool_choice");
+  body["tool_choice"] = "none";
+  CHECK(message("{\"a\": [1]}")["content"] == "{\"a\": [1]}");
+  body.erase("tool_choice");
+  body.erase("response_format");
+  body["guided_regex"] = "a+";
+  CHECK(chat.refusal(body) == "not_supported guided_regex");
+}
+
 TEST_CASE("a stop string inside a free call cuts it, and the finish reason does not say that the call is complete") {
   ScriptedChat chat;
   auto body = weather_body();

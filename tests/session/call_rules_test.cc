@@ -234,6 +234,43 @@ TEST_CASE("arguments between tags obey every keyword of their schemas") {
   CHECK((tagged["put"] > 10 && tagged["tree"] > 10));
 }
 
+TEST_CASE("an answer that may call or be JSON is one of both, and is read back as that") {
+  const Schemas schemas;
+  constexpr std::string_view kAnswer =
+      R"({"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"], "additionalProperties": false})";
+  int called = 0, answered = 0;
+  for (const auto& model : tests::template_models()) {
+    INFO(model->name);
+    Constraints constraints(*model->tokenizer, static_cast<std::size_t>(model->tokenizer->vocab_size()),
+                            Constraints::kBytesMax, answer_tokens(*model->tokenizer, model->format));
+    const OfferedCalls offered{.tools = kTools, .answer = kAnswer};
+    const auto rules = required_calls(model->format, offered, model->prompt, model->turn_ends);
+    if (model->format.is_bare()) {
+      CHECK(rules.pieces.empty());
+      continue;
+    }
+    for (unsigned seed = 0; seed < 6; ++seed) {
+      Writer writer(*model, constraints, rules, seed);
+      if (rules.gate && rules.gate->opener.empty()) CHECK(writer.type(model->format.think_close));
+      CHECK_FALSE((writer.may_end() || writer.type("Zebra")));
+      const bool answers = seed % 2 == 0;
+      const std::string header = model->format.channels     ? "<|channel|>final<|message|>"
+                                 : model->format.recipients ? "all\n"
+                                                            : "";
+      if (answers) REQUIRE(writer.type(header + "{\"sum\": "));
+      writer.walk();
+      INFO(writer.text);
+      const auto message = read(*model, writer.text, writer.text.size());
+      CHECK((message.calls.empty() != message.content.empty()));
+      if (answers) CHECK(message.content.starts_with("{\"sum\": "));
+      if (!message.content.empty()) CHECK(text::is_json(message.content));
+      for (const auto& call : message.calls) CHECK(schemas.allow(call.name, call.arguments));
+      ++(message.calls.empty() ? answered : called);
+    }
+  }
+  CHECK((called > 20 && answered > 20));
+}
+
 TEST_CASE("what calls with a tag for each parameter cannot obey is refused by its keyword") {
   for (const auto& model : tests::template_models()) {
     if (model->format.layout.arguments == text::CallLayout::Arguments::kJson) continue;
