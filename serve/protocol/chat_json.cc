@@ -161,6 +161,9 @@ void settle_tool(Json& tool, std::set<std::string, std::less<>>& names, std::vec
   auto& parameters = function["parameters"];
   if (parameters.is_null()) parameters = {{"type", "object"}, {"properties", Json::object()}};
   if (!parameters.is_object()) refuse_value("tools", fmt::format("the parameters of '{}' are not an object", name));
+  const auto type = parameters.value("type", Json("object"));
+  if (type != "object" && !(type.is_array() && std::ranges::find(type, Json("object")) != type.end()))
+    refuse_value("tools", fmt::format("the parameters of '{}' are not of type object", name));
   tool["type"] = "function";
 }
 

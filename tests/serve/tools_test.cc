@@ -269,6 +269,26 @@ TEST_CASE("a strict tool's call is constrained once its marker is there, and oth
   CHECK(wrong["message"]["tool_calls"][0]["function"]["name"] == "weather");
 }
 
+TEST_CASE("a tool without parameters is called without arguments") {
+  ScriptedChat chat;
+  auto body = weather_body();
+  body["max_tokens"] = 100;
+  body["tool_choice"] = "required";
+  body["parallel_tool_calls"] = false;
+  for (const auto* parameters : {"null", R"({"type": "object", "properties": {}})", R"({"properties": {}})"}) {
+    body["tools"] = Json::array({{{"type", "function"}, {"function", {{"name", "stop"}}}}});
+    body["tools"][0]["function"]["parameters"] = Json::parse(parameters);
+    const auto choice =
+        chat.answer(body, "<tool_call>\n{\"name\": \"stop\", \"arguments\": {\"now\": 1}}\n</tool_call>")["choices"][0];
+    INFO(choice.dump());
+    REQUIRE(choice["message"]["tool_calls"].size() == 1);
+    const auto& function = choice["message"]["tool_calls"][0]["function"];
+    CHECK(Json::parse(function["arguments"].get<std::string>()) == Json::object());
+  }
+  body["tools"][0]["function"]["parameters"] = {{"type", "string"}};
+  CHECK(chat.refusal(body) == "invalid_value tools");
+}
+
 TEST_CASE("with tools and a response format the model calls, or answers in that format") {
   ScriptedChat chat;
   auto body = weather_body();

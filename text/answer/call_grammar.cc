@@ -71,6 +71,15 @@ struct Tool {
   bool is_loose = false;  ///< any object is its arguments
 };
 
+bool has_no_parameters(const Json& schema) {
+  constexpr std::string_view kWords[] = {"type", "properties", "required", "description", "title", "$schema"};
+  const auto properties = schema.find("properties");
+  if (properties == schema.end() || !properties->empty()) return false;
+  for (const auto& [key, value] : schema.items())
+    if (std::ranges::find(kWords, key) == std::end(kWords)) return false;
+  return true;
+}
+
 std::vector<Tool> tools_of(std::string_view text, std::string_view only,
                            std::optional<std::span<const std::string>> strict) {
   const Json tools = Json::parse(text, nullptr, false);
@@ -83,7 +92,10 @@ std::vector<Tool> tools_of(std::string_view text, std::string_view only,
     const auto name = function["name"].get<std::string>();
     if (!only.empty() && name != only) continue;
     Json schema = function.value("parameters", Json());
-    if (!schema.is_object()) schema = {{"type", "object"}, {"additionalProperties", false}};
+    if (!schema.is_object()) schema = {{"type", "object"}, {"properties", Json::object()}};
+    if (!schema.contains("$ref")) schema["type"] = "object";  // whatever else it allows
+    // A tool without parameters, as clients write it.
+    if (has_no_parameters(schema)) schema["additionalProperties"] = false;
     const bool is_loose = strict && std::ranges::find(*strict, name) == strict->end();
     out.push_back({.name = name, .schema = std::move(schema), .is_loose = is_loose});
   }
