@@ -8,6 +8,7 @@
 
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/matmul_draft.h"
+#include "codegen/gpu/tile_sizes.h"
 
 namespace forge::codegen {
 

@@ -122,20 +122,20 @@ class TypeFinder {
 };
 
 /// The schema that the root refers to, through any number of references; the root where one points nowhere.
-const json& referred(const json& root) {
+const json* referred(const json* root) {
   constexpr int kReferencesMax = 16;
-  const json* schema = &root;
+  const json* schema = root;
   for (int i = 0; i < kReferencesMax; ++i) {
     const auto ref = schema->find("$ref");
     if (ref == schema->end() || !ref->is_string() || !ref->get_ref<const std::string&>().starts_with("#/")) break;
     try {
-      schema = &root.at(json::json_pointer(ref->get_ref<const std::string&>().substr(1)));
+      schema = &root->at(json::json_pointer(ref->get_ref<const std::string&>().substr(1)));
     } catch (const json::exception&) {
       return root;
     }
     if (!schema->is_object()) return root;
   }
-  return *schema;
+  return schema;
 }
 
 }  // namespace
@@ -156,7 +156,7 @@ ToolTypes ToolTypes::parse(std::string_view text) {
     auto schema = function.find("parameters");
     if (schema == function.end()) schema = function.find("input_schema");
     if (schema == function.end() || !schema->is_object()) continue;
-    const json& object = referred(*schema);
+    const json& object = *referred(&*schema);
     TypeFinder finder(*schema, work);
     const auto required = object.find("required"), others = object.find("additionalProperties");
     if (required != object.end() && required->is_array() && others != object.end())
