@@ -38,9 +38,7 @@ def write(path, stage, found):
 def digest_of(root, paths):
     files = set()
     without = {os.path.join(root, path[1:]) for path in paths if path.startswith("!")}
-    for path in paths:
-        if path.startswith("!"):
-            continue
+    for path in (path for path in paths if not path.startswith("!")):
         full = os.path.join(root, path)
         if os.path.isdir(full):
             for folder, folders, names in os.walk(full):

@@ -75,6 +75,13 @@ struct Schemas {
   std::map<std::string, std::string> text_of;
 };
 
+/// Constraints that see the markers of a model's answers.
+struct ModelConstraints : Constraints {
+  explicit ModelConstraints(const TemplateModel& model)
+      : Constraints(*model.tokenizer, static_cast<std::size_t>(model.tokenizer->vocab_size()), kBytesMax,
+                    answer_tokens(*model.tokenizer, model.format)) {}
+};
+
 /// What one answer's text is generated with.
 class Writer {
  public:
@@ -169,8 +176,7 @@ std::string thought_of(const TemplateModel& model) {
 TEST_CASE("calls that must come, written at random behind reasoning or without, are read back and obey the schemas") {
   const Schemas schemas;
   for (const auto& model : tests::template_models()) {
-    Constraints constraints(*model->tokenizer, static_cast<std::size_t>(model->tokenizer->vocab_size()),
-                            Constraints::kBytesMax, answer_tokens(*model->tokenizer, model->format));
+    ModelConstraints constraints(*model);
     const std::string thought = thought_of(*model);
     std::size_t most = 0;
     for (unsigned seed = 0; seed < 12; ++seed) {
@@ -214,8 +220,7 @@ TEST_CASE("arguments between tags obey every keyword of their schemas") {
   const Schemas schemas(kHardTools);
   std::map<std::string, int> tagged;
   for (const auto& model : tests::template_models()) {
-    Constraints constraints(*model->tokenizer, static_cast<std::size_t>(model->tokenizer->vocab_size()),
-                            Constraints::kBytesMax, answer_tokens(*model->tokenizer, model->format));
+    ModelConstraints constraints(*model);
     const auto rules = required_calls(model->format, {.tools = kHardTools}, model->prompt, model->turn_ends);
     for (unsigned seed = 0; seed < 8; ++seed) {
       Writer writer(*model, constraints, rules, seed);
@@ -241,8 +246,7 @@ TEST_CASE("an answer that may call or be JSON is one of both, and is read back a
   int called = 0, answered = 0;
   for (const auto& model : tests::template_models()) {
     INFO(model->name);
-    Constraints constraints(*model->tokenizer, static_cast<std::size_t>(model->tokenizer->vocab_size()),
-                            Constraints::kBytesMax, answer_tokens(*model->tokenizer, model->format));
+    ModelConstraints constraints(*model);
     const OfferedCalls offered{.tools = kTools, .answer = kAnswer};
     const auto rules = required_calls(model->format, offered, model->prompt, model->turn_ends);
     if (model->format.is_bare()) {
@@ -292,8 +296,7 @@ TEST_CASE("only a strict tool's arguments obey its schema, and what looks like a
   const Schemas schemas;
   const std::vector<std::string> strict{"look-up"};
   for (const auto& model : tests::template_models()) {
-    Constraints constraints(*model->tokenizer, static_cast<std::size_t>(model->tokenizer->vocab_size()),
-                            Constraints::kBytesMax, answer_tokens(*model->tokenizer, model->format));
+    ModelConstraints constraints(*model);
     const auto rules = optional_calls(model->format, {.tools = kTools, .only = {}, .several = false, .strict = strict},
                                       model->prompt, model->turn_ends);
     const auto& layout = model->format.layout;

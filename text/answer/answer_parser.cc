@@ -9,8 +9,6 @@
 #include "text/tokenizer/unicode.h"
 
 namespace forge::text {
-namespace {}  // namespace
-
 AnswerParser::AnswerParser(const AnswerFormat& format, const ToolTypes& tools, std::string_view prompt)
     : format_(format),
       tools_(tools),

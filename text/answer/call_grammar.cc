@@ -197,23 +197,21 @@ class CallWriter {
     const auto json_begin = json_tag(layout_.value_begin);
     if (text && types == 0 && json_begin != layout_.value_begin) types = kStringType;  // the tag says so
     add_text(out, layout_.key_begin + key + (text ? layout_.value_begin : json_begin), {});
-    auto schema = placed_schema(tool_.schema, one);
-    if (!text && !tagged) {
-      out.push_back({.kind = Kind::kSchema, .text = std::move(schema.text), .at = std::move(schema.at), .key = key});
-    } else {
-      const std::string end(tagged ? trimmed(value_end) : std::string_view(layout_.quote));
-      if (!tagged) add_text(out, layout_.quote, {});
-      if (text && takes_any_text(*one.schema))
-        out.push_back({.kind = Kind::kText, .text = end, .key = key});
-      else
-        out.push_back({.kind = Kind::kTagged,
-                       .text = std::move(schema.text),
-                       .at = std::move(schema.at),
-                       .until = end,
-                       .types = names_of(types),
-                       .key = key});
-      if (!tagged) add_text(out, layout_.quote, {});
+    const bool quoted = text && !tagged;
+    const std::string end(quoted ? std::string_view(layout_.quote) : trimmed(value_end));
+    if (quoted) add_text(out, layout_.quote, {});
+    CallPiece value{.kind = Kind::kText, .text = end, .key = key};
+    if (!text || !takes_any_text(*one.schema)) {
+      auto schema = placed_schema(tool_.schema, one);
+      value = {.kind = Kind::kSchema, .text = std::move(schema.text), .at = std::move(schema.at), .key = key};
+      if (text || tagged) {
+        value.kind = Kind::kTagged;
+        value.until = end;
+        value.types = names_of(types);
+      }
     }
+    out.push_back(std::move(value));
+    if (quoted) add_text(out, layout_.quote, {});
     add_text(out, value_end, {});
     return out;
   }

@@ -5,26 +5,12 @@
 #include <iterator>
 
 #include "support/error.h"
+#include "text/answer/local_reference.h"
 
 namespace forge::text {
 namespace {
 
 using Json = ToolJson;
-
-std::string pointer_token(std::string_view key) {
-  std::string out = "/";
-  for (const char c : key) {
-    if (c == '~')
-      out += "~0";
-    else if (c == '/')
-      out += "~1";
-    else if (c == '%')
-      out += "%25";
-    else
-      out += c;
-  }
-  return out;
-}
 
 /// Whether a schema refers to what is neither in "$defs" nor in "definitions".
 bool refers_elsewhere(const Json& schema) {
@@ -49,6 +35,11 @@ bool is_annotation(std::string_view keyword) {
   return std::ranges::find(kWords, keyword) != std::end(kWords);
 }
 
+/// Whether the value of the keyword "type" names this one.
+bool names(const Json& types, std::string_view type) {
+  return types == type || (types.is_array() && std::ranges::find(types, Json(type)) != types.end());
+}
+
 }  // namespace
 
 CallParameters::CallParameters(const Json& root) : root_(root), object_(&root) {
@@ -60,7 +51,7 @@ CallParameters::CallParameters(const Json& root) : root_(root), object_(&root) {
   if (!required.is_array()) refuse("required");
   for (const auto& [key, value] : properties.items()) {
     const bool is_needed = std::ranges::find(required, Json(key)) != required.end();
-    (is_needed ? needed : others).push_back({key, &value, at_ + "/properties" + pointer_token(key)});
+    (is_needed ? needed : others).push_back({key, &value, (at_ / "properties" / key).to_string()});
   }
   for (const auto& name : required)
     if (name.is_string() && !properties.contains(name.get_ref<const std::string&>())) add_undeclared(name);
@@ -97,16 +88,12 @@ void CallParameters::find_object() {
          {"properties", "required", "additionalProperties", "minProperties", "maxProperties"})
       if (refers && object_->contains(key)) refuse("$ref beside other keywords");
     if (!refers) return;
-    if (i == kReferencesMax || !reference->is_string()) refuse("$ref");
+    const auto* next = local_reference(root_, *reference);
+    if (i == kReferencesMax || next == nullptr || !next->is_object()) refuse("$ref");
     const auto& to = reference->get_ref<const std::string&>();
-    if (to.find('%') != std::string::npos || !to.starts_with("#/")) refuse("$ref");
-    try {
-      object_ = &root_.at(Json::json_pointer(to.substr(1)));
-    } catch (const Json::exception&) {
-      refuse("$ref");
-    }
-    if (!object_->is_object()) refuse("$ref");
-    at_ = to.substr(1);
+    if (to.contains('%')) refuse("$ref");
+    object_ = next;
+    at_ = Json::json_pointer(to.substr(1));
   }
 }
 
@@ -116,7 +103,8 @@ void CallParameters::add_undeclared(const Json& name) {
   const auto found = object_->find("additionalProperties");
   if (found != object_->end() && found->is_boolean() && !found->get<bool>()) refuse("required");
   const bool has = found != object_->end();
-  needed.push_back({name.get<std::string>(), has ? &*found : &kAny, has ? at_ + "/additionalProperties" : at_});
+  needed.push_back(
+      {name.get<std::string>(), has ? &*found : &kAny, (has ? at_ / "additionalProperties" : at_).to_string()});
 }
 
 PlacedSchema placed_schema(const Json& root, const CallParameters::One& one) {
@@ -136,14 +124,11 @@ PlacedSchema placed_schema(const Json& root, const CallParameters::One& one) {
 
 bool takes_any_text(const Json& schema) {
   if (!schema.is_object()) return schema.is_boolean() && schema.get<bool>();
-  for (const auto& [key, value] : schema.items()) {
-    if (key == "type" && value.dump().find("string") == std::string::npos) return false;
-    if (key == "type" && value != "integer" &&
-        (!value.is_array() || std::ranges::find(value, Json("integer")) == value.end()))
-      continue;  // a whole number is read as any number is
-    if (!is_annotation(key)) return false;
-  }
-  return true;
+  return std::ranges::all_of(schema.items(), [](const auto& item) {
+    const auto& [key, value] = item;
+    // A whole number is read as any number is.
+    return key == "type" ? names(value, "string") && !names(value, "integer") : is_annotation(key);
+  });
 }
 
 }  // namespace forge::text

@@ -36,7 +36,7 @@ class CallParameters {
 
   const ToolJson& root_;
   const ToolJson* object_;
-  std::string at_;
+  ToolJson::json_pointer at_;
 };
 
 /// A schema as text, and where in it the wanted one stands (JSON pointer; empty: all of it).

@@ -8,6 +8,7 @@
 #include "support/json_text.h"
 #include "text/answer/json_scanner.h"
 #include "text/answer/literal_reader.h"
+#include "text/answer/local_reference.h"
 #include "text/answer/white_space.h"
 
 namespace forge::text {
@@ -93,11 +94,7 @@ class TypeFinder {
     const auto& path = ref.get_ref<const std::string&>();
     if (!path.starts_with("#/")) return false;
     work_ += path.size() / 16;
-    try {
-      add(root_.at(json::json_pointer(path.substr(1))));
-    } catch (const json::exception&) {
-      return true;  // it points nowhere
-    }
+    if (const auto* part = local_reference(root_, ref)) add(*part);
     return true;
   }
 
@@ -121,21 +118,18 @@ class TypeFinder {
   ValueTypes hints_ = 0;  ///< of schemas that are also made of others; used if these say nothing
 };
 
-/// The schema that the root refers to, through any number of references; the root where one points nowhere.
-const json* referred(const json* root) {
+/// The schema that the root refers to, through any number of references; the last one before a reference that points
+/// to no schema.
+const json& referred(const json* root) {
   constexpr int kReferencesMax = 16;
   const json* schema = root;
   for (int i = 0; i < kReferencesMax; ++i) {
     const auto ref = schema->find("$ref");
-    if (ref == schema->end() || !ref->is_string() || !ref->get_ref<const std::string&>().starts_with("#/")) break;
-    try {
-      schema = &root->at(json::json_pointer(ref->get_ref<const std::string&>().substr(1)));
-    } catch (const json::exception&) {
-      return root;
-    }
-    if (!schema->is_object()) return root;
+    const auto* next = ref != schema->end() ? local_reference(*root, *ref) : nullptr;
+    if (next == nullptr || !next->is_object()) break;
+    schema = next;
   }
-  return schema;
+  return *schema;
 }
 
 }  // namespace
@@ -156,7 +150,7 @@ ToolTypes ToolTypes::parse(std::string_view text) {
     auto schema = function.find("parameters");
     if (schema == function.end()) schema = function.find("input_schema");
     if (schema == function.end() || !schema->is_object()) continue;
-    const json& object = *referred(&*schema);
+    const json& object = referred(&*schema);
     TypeFinder finder(*schema, work);
     const auto required = object.find("required"), others = object.find("additionalProperties");
     if (required != object.end() && required->is_array() && others != object.end())

@@ -87,8 +87,7 @@ class CallLanguage {
   Expr without(std::string_view part) {
     const Expr any = pool_.star(any_character(pool_));
     if (part.empty()) return any;
-    const Expr has = pool_.concat(RegularPool::kAll, pool_.concat(pool_.literal(part), RegularPool::kAll));
-    return pool_.and_({any, pool_.not_(has)});
+    return pool_.and_({any, pool_.not_(pool_.containing(part))});
   }
 
   RegularPool& pool_;

@@ -74,6 +74,10 @@ std::size_t RegularPool::memory_bytes() const {
          words_.size() * 3 * kHashEntry + finished_bytes_ + choices_.size() * 6 * kHashEntry;
 }
 
+Expr RegularPool::containing(std::string_view part) {
+  return concat(kAll, concat(literal(part), kAll));
+}
+
 std::optional<Expr> RegularPool::remembered(std::string_view text) const {
   const auto at = remembered_.find(text);
   return at != remembered_.end() ? std::optional(at->second) : std::nullopt;

@@ -75,6 +75,7 @@ class RegularPool {
   [[nodiscard]] Expr or_(std::initializer_list<Expr> args) { return or_(std::span(args.begin(), args.size())); }
   [[nodiscard]] Expr and_(std::span<const Expr> args);
   [[nodiscard]] Expr and_(std::initializer_list<Expr> args) { return and_(std::span(args.begin(), args.size())); }
+  [[nodiscard]] Expr containing(std::string_view part);  ///< every byte sequence, UTF-8 or not, with `part` in it
   [[nodiscard]] Expr not_(Expr arg);  ///< every byte sequence, UTF-8 or not, that is no word of `arg`
   /// From `min` to `max` words of `arg`, one after another. Precondition: min <= max.
   [[nodiscard]] Expr repeat(Expr arg, std::uint32_t min, std::uint32_t max);

@@ -49,8 +49,9 @@ void SchemaMachine::explore_all(SchemaSet root) {
 
 SchemaSet SchemaMachine::explored_at(std::string_view at) {
   const auto& root = document_.root();
-  const auto set =
-      normalizer_.set({normalizer_.ref(at.empty() ? root : document_.resolve(root, "$ref", "#" + std::string(at)))});
+  std::string reference = "#";  // as a URI's fragment
+  for (const char c : at) reference += c == '%' ? std::string("%25") : std::string(1, c);
+  const auto set = normalizer_.set({normalizer_.ref(at.empty() ? root : document_.resolve(root, "$ref", reference))});
   explore_all(set);
   return set;
 }
@@ -80,11 +81,6 @@ Expr other_texts(RegularPool& pool, const std::vector<std::string>& types) {
   return pool.concat(space, pool.concat(pool.or_(found), space));
 }
 
-/// Any bytes with `part` in them.
-Expr with_part(RegularPool& pool, std::string_view part) {
-  return pool.concat(RegularPool::kAll, pool.concat(pool.literal(part), RegularPool::kAll));
-}
-
 }  // namespace
 
 Expr SchemaMachine::tagged(const TaggedValue& wanted) {
@@ -95,8 +91,8 @@ Expr SchemaMachine::tagged(const TaggedValue& wanted) {
   if (types.empty() || std::ranges::find(types, "string") != types.end()) {
     constexpr std::string_view kCdata = "<![CDATA[";
     const auto texts = normalizer_.normal(all).texts;
-    std::vector<Expr> parts{texts, pool_.not_(with_part(pool_, kCdata))};
-    if (!wanted.until.empty()) parts.push_back(pool_.not_(with_part(pool_, wanted.until)));
+    std::vector<Expr> parts{texts, pool_.not_(pool_.containing(kCdata))};
+    if (!wanted.until.empty()) parts.push_back(pool_.not_(pool_.containing(wanted.until)));
     if (!only_strings) parts.push_back(pool_.not_(other_texts(pool_, types)));
     if (const auto strings = pool_.and_(parts); !pool_.is_empty(strings)) forms.push_back(strings);
   }
