@@ -8,11 +8,16 @@
 
 namespace forge::engine {
 
-/// Tries to start running ahead. Possible if the device samples every row, the loop has room for all sequences, and the
-/// scheduler can reserve KV blocks for at least two steps.
+/// True if the device samples every row of the step, and its loop has room for so many sequences.
+bool EngineCore::loops_with(std::size_t sequences) const {
+  return device_ != nullptr && std::ranges::find(samplers_, nullptr) == samplers_.end() &&
+         sequences <= device_->sequences_max();
+}
+
+/// Tries to start running ahead. Possible if the device's loop can have the step, and the scheduler can reserve KV
+/// blocks for at least two steps.
 bool EngineCore::try_run_ahead(const StepPlan& plan) {
-  if (std::ranges::find(samplers_, nullptr) != samplers_.end() || plan.parts.size() > device_->sequences_max())
-    return false;
+  if (!loops_with(plan.parts.size())) return false;
   const auto steps = scheduler_.reserve(options_.steps_ahead);
   if (steps < 2) return false;
   find_masks(plan);

@@ -197,6 +197,7 @@ class EngineCore final : private runtime::RowMasks {
 
   void end_expired();
   bool choose_samplers(const StepPlan& plan);
+  [[nodiscard]] bool loops_with(std::size_t sequences) const;
   bool try_run_ahead(const StepPlan& plan);
   void start_loop(const StepPlan& plan);
   bool step_ahead();

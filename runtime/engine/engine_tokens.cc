@@ -213,8 +213,7 @@ bool EngineCore::take_token(SequenceKey key, Prepared& open, StreamEvent event, 
 /// instead, and masks force the tokens: of many sequences, some have forced tokens at any time, so that no loop would
 /// ever begin (H200, 16 sequences that write JSON arrays and end at different times: 29 % of the tokens/s).
 void EngineCore::append_forced() {
-  const bool runs_ahead = device_ != nullptr && std::ranges::find(samplers_, nullptr) == samplers_.end() &&
-                          scheduler_.running() <= device_->sequences_max() && scheduler_.could_run_ahead(clock_());
+  const bool runs_ahead = loops_with(scheduler_.running()) && scheduler_.could_run_ahead(clock_());
   if (runs_ahead && !is_worth_leaving()) return forced_.clear();
   for (const auto key : forced_) {
     const auto found = requests_.find(key.request);
