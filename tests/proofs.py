@@ -6,7 +6,7 @@ file is under version control, so a fresh checkout has it too. `tools/check --re
 passed. If a digest differs or a line is missing, the check simply runs again.
 
 usage: proofs.py digest ROOT PATH...                   the digest of files, and of all files in folders, in any order; without
-                                                      what is in folders that are given as !PATH
+                                                      files, and what is in folders, that are given as !PATH
        proofs.py has FILE STAGE NAME DIGEST            exit 0 if that line is in FILE
        proofs.py record FILE STAGE NAME DIGEST         replaces all lines of STAGE
 """
@@ -46,6 +46,7 @@ def digest_of(root, paths):
                 files.update(os.path.join(folder, name) for name in names)
         else:
             files.add(full)
+    files -= without
     h = hashlib.sha256()
     for name in sorted(files, key=lambda name: os.path.relpath(name, root)):
         with open(name, "rb") as file:
