@@ -14,6 +14,11 @@ bool is_too_complex(std::string_view line) {
   return line.starts_with("error[memory]: the constraint ");
 }
 
+/// Others' constraints take the memory that this one needs (session::Constraints).
+bool waits_for_others(std::string_view line) {
+  return line.starts_with("error[memory]: constraints of other requests ");
+}
+
 /// OpenAI's error type for a status.
 std::string_view type_of(unsigned status) {
   switch (status) {
@@ -81,6 +86,9 @@ ApiError error_of(const engine::Refusal& refusal, int retry_after_s, std::string
 
 ApiError error_of(const Error& error) {
   if (is_too_complex(error.line())) return bad_request("constraint_too_complex", error.line());
+  if (waits_for_others(error.line()))
+    return {
+        .status = 503, .code = "busy", .message = error.line(), .category = ErrorCategory::kLoad, .retry_after_s = 1};
   switch (error.code()) {
     case ErrorCode::kUsage:
     case ErrorCode::kPrompt:

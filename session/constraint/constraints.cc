@@ -1,11 +1,15 @@
 #include "session/constraint/constraints.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
+#include <unordered_set>
 #include <utility>
 
 #include "session/constraint/gated_constraint.h"
 #include "session/constraint/text_constraint.h"
+#include "support/error.h"
 
 namespace forge::session {
 
@@ -23,6 +27,10 @@ std::shared_ptr<const ConstraintVocabulary> Constraints::vocabulary() {
     vocabulary_ = std::move(made);
   });
   return vocabulary_;
+}
+
+bool Constraints::is_compiled(const Entry& entry) {
+  return entry.compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready && !entry.refused_until;
 }
 
 std::list<Constraints::Entry>::iterator Constraints::find(const ConstraintSource& source) {
@@ -44,6 +52,10 @@ std::shared_ptr<CompiledConstraint> Constraints::compile(const ConstraintSource&
       lock.unlock();
       return compiled.get();
     }
+    if (const auto bytes = bytes_in_use(); bytes > kBusyFactor * bytes_max_)
+      throw Error(ErrorCode::kMemory, fmt::format("constraints of other requests take {} MiB", bytes >> 20),
+                  fmt::format("{} MiB may be in use before a new one is compiled", kBusyFactor * bytes_max_ >> 20),
+                  "try again when these requests have ended");
     ++compilations_;
     entries_.push_front({.source = source, .compiled = promise.get_future().share()});
   }
@@ -59,7 +71,21 @@ std::shared_ptr<CompiledConstraint> Constraints::compile(const ConstraintSource&
   }
   promise.set_value(compiled);
   forget_unused();
+  const std::lock_guard lock(mutex_);
+  alive_.push_back(compiled);
   return compiled;
+}
+
+std::size_t Constraints::bytes_in_use() {
+  std::erase_if(alive_, [](const auto& one) { return one.expired(); });
+  std::unordered_set<const CompiledConstraint*> kept;
+  for (const auto& entry : entries_)
+    if (is_compiled(entry)) kept.insert(entry.compiled.get().get());
+  std::size_t bytes = 0;
+  for (const auto& one : alive_)
+    if (const auto compiled = one.lock(); compiled && one.use_count() > (kept.contains(compiled.get()) ? 2 : 1))
+      bytes += compiled->memory_bytes() + compiled->source().text.size();
+  return bytes;
 }
 
 /// Compiled constraints grow while they are used (automaton, masks), so all are measured whenever one is added.

@@ -49,12 +49,13 @@ struct ConstraintVocabulary {
 class Constraints {
  public:
   static constexpr std::size_t kBytesMax = std::size_t{256} << 20;
+  static constexpr std::size_t kBusyFactor = 4;  ///< times bytes_max: while more is in use, new sources are refused
   static constexpr std::chrono::milliseconds kRefusedFor{10'000};
 
   /// `tokenizer` must outlive this. `bytes_max`: of the compiled constraints that are kept, the longest unused of which
-  /// are forgotten first; those in use live as long as their sequences. `shown`: control tokens that stand for their
-  /// spelling, as in the text of calls. `refused_for`: how long a refusal is kept, because clients try again at once
-  /// what took seconds to find out.
+  /// are forgotten first; those in use live as long as their requests, also queued ones. `shown`: control tokens that
+  /// stand for their spelling, as in the text of calls. `refused_for`: how long a refusal is kept, because clients try
+  /// again at once what took seconds to find out.
   Constraints(const text::Tokenizer& tokenizer, std::size_t vocab, std::size_t bytes_max = kBytesMax,
               std::vector<std::int32_t> shown = {}, std::chrono::milliseconds refused_for = kRefusedFor)
       : tokenizer_(&tokenizer),
@@ -64,7 +65,7 @@ class Constraints {
         refused_for_(refused_for) {}
 
   /// The constraint of a source; compiled if it is not kept, on the caller's thread, without blocking callers with
-  /// other sources. Errors: those of text::constraint::compile.
+  /// other sources. Errors: those of text::constraint::compile; kMemory if those in use take too much already.
   [[nodiscard]] std::shared_ptr<CompiledConstraint> compile(const ConstraintSource& source);
   /// The state of a new sequence. `gate`: when the constraint begins; null: with the first token.
   [[nodiscard]] std::unique_ptr<runtime::TokenConstraint> start(const std::shared_ptr<CompiledConstraint>& compiled,
@@ -84,6 +85,9 @@ class Constraints {
   /// The entry of a source. Precondition: the lock is held.
   std::list<Entry>::iterator find(const ConstraintSource& source);
   void forget_unused();
+  [[nodiscard]] static bool is_compiled(const Entry& entry);
+  /// Bytes of the compiled constraints that someone else holds, kept or not. Precondition: the lock is held.
+  std::size_t bytes_in_use();
 
   const text::Tokenizer* tokenizer_;
   std::size_t vocab_, bytes_max_;
@@ -93,6 +97,7 @@ class Constraints {
   std::shared_ptr<const ConstraintVocabulary> vocabulary_;
   mutable std::mutex mutex_;  ///< protects what follows
   std::list<Entry> entries_;  ///< the last used first
+  std::vector<std::weak_ptr<CompiledConstraint>> alive_;
   std::size_t compilations_ = 0;
 };
 

@@ -32,6 +32,18 @@ def fits():
     case("behind a chat template", chat["text"] in ("yes", "no"), chat)
 
 
+def continued():
+    lines = [{"regex": PATTERN, "text": '{"name": "ab', "seed": seed} for seed in range(5)] + [
+        {"regex": PATTERN, "text": '{"name": "AB', "seed": 1}, {"regex": PATTERN, "seed": 1}]
+    out = tool("inspect", "check-constraints", model, stdin="".join(json.dumps(one) + "\n" for one in lines).encode())
+    answers = [json.loads(line) for line in out.stdout.splitlines()]
+    case("a text is continued to its end", all(re.fullmatch(PATTERN, one["text"]) and one["text"].startswith('{"name": "ab')
+                                               for one in answers[:5]), answers)
+    case("in more than one way", len({one["text"] for one in answers[:5]}) > 1, answers)
+    case("no text begins so", answers[5] == {"accepted": False}, answers[5])
+    case("from nothing", re.fullmatch(PATTERN, answers[6]["text"]), answers[6])
+
+
 def refused():
     def line(*args):
         answer = run(*args)
@@ -51,6 +63,6 @@ def refused():
     case("a constraint without text", status == 2 and len(lines) == 1, lines)
 
 
-for group in (fits, refused):
+for group in (fits, continued, refused):
     group()
 finish()

@@ -124,6 +124,8 @@ TEST_CASE("a constraint that is too complex is a bad request, before and while i
       CHECK((told.status == 400 && told.code == "constraint_too_complex" && !told.recoverable()));
   }
   CHECK(error_of(Error(ErrorCode::kMemory, "the weights do not fit")).status == 500);
+  const auto busy = error_of(Error(ErrorCode::kMemory, "constraints of other requests take 1100 MiB"));
+  CHECK((busy.status == 503 && busy.code == "busy" && busy.recoverable() && busy.retry_after_s == 1));
   CHECK(error_of(engine::FinishReason::kError, "error[memory]: creating a stream").status == 500);
 }
 

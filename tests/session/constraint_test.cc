@@ -74,6 +74,24 @@ TEST_CASE("a source is compiled once while it is kept, and the longest unused is
   for (const auto* text : {"a", "b"}) CHECK((small.compile(regex(text)) != nullptr && small.kept() == 1));
 }
 
+TEST_CASE("new sources are refused while those of other requests take too much") {
+  const SmallVocabulary vocabulary;
+  Constraints measured(*vocabulary.tokenizer, kColumns);
+  const auto bytes = measured.compile(regex("a+"))->memory_bytes() + 2;
+  Constraints constraints(*vocabulary.tokenizer, kColumns, bytes);
+  std::vector<std::shared_ptr<CompiledConstraint>> held;  // as by queued requests
+  const auto refusal = [&](const std::string& text) {
+    return tests::error_of([&] { held.push_back(constraints.compile(regex(text))); }, ErrorCode::kMemory);
+  };
+  for (char c = 'a'; held.size() <= Constraints::kBusyFactor; ++c) held.push_back(constraints.compile(regex({c, '+'})));
+  const auto kept = held.size();
+  CHECK_THAT(refusal("z+"), Catch::Contains("constraints of other requests take"));
+  held.push_back(constraints.compile(held.back()->source()));  // what is known costs nothing
+  CHECK(held.back() == held[kept - 1]);
+  held.resize(kept - 2);
+  CHECK(constraints.compile(regex("z+")) != nullptr);
+}
+
 TEST_CASE("threads that want one source share one compilation, and states of it do not disturb each other") {
   const SmallVocabulary vocabulary;
   Constraints constraints(*vocabulary.tokenizer, kColumns);

@@ -8,8 +8,9 @@
 
 namespace forge::text::constraint {
 
-CompiledConstraint::CompiledConstraint(ConstraintSource source, std::shared_ptr<const TokenTrie> trie)
-    : source_(std::move(source)), trie_(std::move(trie)) {
+CompiledConstraint::CompiledConstraint(ConstraintSource source, std::shared_ptr<const TokenTrie> trie,
+                                       const ConstraintLimits& limits)
+    : source_(std::move(source)), trie_(std::move(trie)), limits_(limits) {
   build();
 }
 
@@ -19,7 +20,7 @@ void CompiledConstraint::build() {
   masks_.reset();
   dfa_.reset();
   language_ = {};
-  pool_ = std::make_unique<RegularPool>();
+  pool_ = std::make_unique<RegularPool>(limits_.bytes, limits_.steps);
   dfa_ = std::make_unique<RegularDfa>(*pool_);
   masks_ = std::make_unique<MaskMaker>(*pool_, *dfa_, *trie_);
   switch (source_.syntax) {
@@ -38,15 +39,12 @@ void CompiledConstraint::build() {
   }
   if (pool_->is_empty(language_.start)) throw Error(ErrorCode::kUsage, "the constraint allows no text");
   built_ = true;
+  measure();
 }
 
-std::size_t CompiledConstraint::memory_bytes() {
-  const std::scoped_lock lock(mutex_);
-  return built_ ? pool_->memory_bytes() + masks_->memory_bytes() : 0;
-}
-
-std::shared_ptr<CompiledConstraint> compile(const ConstraintSource& source, std::shared_ptr<const TokenTrie> trie) {
-  return std::make_shared<CompiledConstraint>(source, std::move(trie));
+std::shared_ptr<CompiledConstraint> compile(const ConstraintSource& source, std::shared_ptr<const TokenTrie> trie,
+                                            const ConstraintLimits& limits) {
+  return std::make_shared<CompiledConstraint>(source, std::move(trie), limits);
 }
 
 }  // namespace forge::text::constraint

@@ -28,6 +28,7 @@ void Constraint::locked(const std::function<void()>& work) {
       catch_up();
       work();
     }
+    shared.measure();
   } catch (const std::bad_alloc&) {
     shared.built_ = false;
     throw Error(ErrorCode::kMemory, "there is no memory for the constraint");

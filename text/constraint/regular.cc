@@ -132,6 +132,7 @@ void RegularPool::grow_known() {
 }
 
 Expr RegularPool::intern(Op op, std::span<const Expr> args) {
+  spend(args.size());
   Node node{.a = static_cast<std::uint32_t>(args_.size()), .b = static_cast<std::uint32_t>(args.size()), .op = op};
   args_.insert(args_.end(), args.begin(), args.end());
   ByteSet first = op == Op::kOr ? ByteSet{} : ByteSet::all();

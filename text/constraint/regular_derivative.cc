@@ -63,6 +63,7 @@ Expr RegularPool::derivative_of(Expr expr, std::uint8_t byte) {
     case Op::kAnd:
       break;
   }
+  spend(node.b);
   std::vector<Expr> parts;
   for (std::uint32_t i = 0; i < node.b; ++i) {
     const auto arg = args_[node.a + i];

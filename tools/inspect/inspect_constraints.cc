@@ -88,8 +88,10 @@ class ConstraintJobs {
     line_ = fmt::format("line {} ({:.60})", line, source.text);
     try {
       auto constraint = constraint_of(source);
-      if (job.contains("seed")) return walk(constraint, job["seed"].get<std::uint32_t>());
-      return accepts(constraint, job["text"].get<std::string>()) ? R"({"accepted": true})" : R"({"accepted": false})";
+      const auto text = job.value("text", std::string());
+      if (!takes(constraint, text)) return R"({"accepted": false})";
+      if (job.contains("seed")) return walk(constraint, text, job["seed"].get<std::uint32_t>());
+      return constraint.can_end() ? R"({"accepted": true})" : R"({"accepted": false})";
     } catch (const Error& error) {
       compiled_ = nullptr;
       return fmt::format("{{\"refused\": {}}}", json_string(error.line()));
@@ -124,7 +126,7 @@ class ConstraintJobs {
     return accepts_.of(line_, constraint.accepted(), [&] { return constraint.accept(token); });
   }
 
-  bool accepts(Constraint& constraint, const std::string& text) {
+  bool takes(Constraint& constraint, const std::string& text) {
     const auto ids = trie_->spelled_by(tokenizer_, text);
     if (ids.empty() && !text.empty()) return false;
     for (const auto id : ids) {
@@ -134,12 +136,12 @@ class ConstraintJobs {
         throw Error(ErrorCode::kInternal, fmt::format("the mask and accept() differ on token {}", id));
       if (!allowed) return false;
     }
-    return constraint.can_end();
+    return true;
   }
 
-  std::string walk(Constraint& constraint, std::uint32_t seed) {
+  /// The text, continued by random tokens of the masks to its end.
+  std::string walk(Constraint& constraint, std::string text, std::uint32_t seed) {
     std::mt19937 random(seed);
-    std::string text;
     for (std::size_t step = 0; step < kWalkTokensMax; ++step) {
       std::vector<std::int32_t> allowed, closing;
       const auto words = mask(constraint);
