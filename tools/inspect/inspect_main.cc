@@ -71,11 +71,12 @@ struct Tokenize {
 
 struct CheckConstraints {
   std::string model;
-  Options options{"forge-inspect check-constraints",
-                  "Says for each line on stdin whether its text is what its constraint allows, by masks of tokens.",
-                  "Reads {\"schema\": {\"type\": \"integer\"}, \"text\": \"42\"}, or \"regex\" or \"gbnf\" with an "
-                  "expression or a grammar. Writes {\"accepted\": true} or {\"refused\": \"why\"}, line for line. With "
-                  "\"seed\": 1 it writes {\"text\": \"...\"}: the text, or none, continued by random allowed tokens.\n"};
+  Options options{
+      "forge-inspect check-constraints",
+      "Says for each line on stdin whether its text is what its constraint allows, by masks of tokens.",
+      "Reads {\"schema\": {\"type\": \"integer\"}, \"text\": \"42\"}, or \"regex\" or \"gbnf\" with an "
+      "expression or a grammar. Writes {\"accepted\": true} or {\"refused\": \"why\"}, line for line. With "
+      "\"seed\": 1 it writes {\"text\": \"...\"}: the text, or none, continued by random allowed tokens.\n"};
 
   bool times = false;
 
