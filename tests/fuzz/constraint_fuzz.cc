@@ -10,8 +10,8 @@ using namespace forge::text::constraint;
 
 namespace {
 
-/// A tenth of the usual limits: AddressSanitizer takes thirty times as long for a step.
-constexpr ConstraintLimits kLimits{.bytes = RegularPool::kBytesMax, .steps = RegularPool::kWorkMax / 10};
+/// A twentieth of the usual limit: AddressSanitizer takes thirty times as long for a step.
+constexpr ConstraintLimits kLimits{.bytes = RegularPool::kBytesMax, .steps = RegularPool::kWorkMax / 20};
 
 std::shared_ptr<const TokenTrie> make_trie() {
   return tests::byte_trie({"{\"", "\": ", "\", \"", "\"}", "}}", "true", "abc", "12", "é", "\",\"a\""});

@@ -83,6 +83,16 @@ TEST_CASE("malformed arguments are handed on as they are, without repair") {
   CHECK(nameless.finish == "stop");
 }
 
+TEST_CASE("what only begins like another call of a list is content, with the space before it") {
+  const auto format = format_of("<call>{{ f.name }}\n{{ f.arguments | tojson }}</call>");
+  const Message message = parse(format, "Now.<call>now\n{}\n\n{\"y>");
+  CHECK(message.listed() == "now {}\n");
+  CHECK(message.content == "Now.\n\n{\"y>");
+  const Message two = parse(format, "<call>now\n{}\n\n{\"name\": \"weather\", \"arguments\": {}}</call>");
+  CHECK(two.listed() == "now {}\nweather {}\n");
+  CHECK(two.content.empty());
+}
+
 TEST_CASE("a call that is cut off is no content") {
   const std::string text =
       "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"weat";

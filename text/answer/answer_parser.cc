@@ -165,6 +165,7 @@ bool AnswerParser::read_unmarked(bool end, bool& waits) {
   else if (bare && text[0] == '[' && format_.bare_list)
     reader = read_python_calls(context, {}, true);
   if (!reader) return bare && format_.bare_name && read_bare_name(text, end, waits);
+  sink_.content(rest().substr(0, begin));  // held back, and content after all if this is no call
   at_ += begin;
   open_call(std::move(reader));
   return true;
