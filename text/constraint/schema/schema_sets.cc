@@ -9,7 +9,8 @@
 namespace forge::text::constraint {
 namespace {
 
-constexpr unsigned kNormalDepthMax = 300;  ///< schemas that are looked into at once
+constexpr unsigned kNormalDepthMax = 300;                           ///< schemas that are looked into at once
+constexpr std::size_t kFewNamesMax = 64, kFewNamesBytesMax = 4096;  ///< names of patterns that are counted
 
 }  // namespace
 
@@ -156,15 +157,22 @@ bool SchemaNormalizer::inhabited(const ObjectCase& object) {
       if (!found[i] && matches(object.wanted[i].names, name)) found[i] = inhabited(with(value, object.wanted[i].value));
   }
   bool more = false;
+  std::size_t few = 0;  // other names, if they can be counted
   for (const auto& [others, value] : other_names(object)) {
     if (!inhabited(value)) continue;
-    more = true;
+    const auto words =
+        object.min > object.required.size() ? pool().words(others, kFewNamesMax, kFewNamesBytesMax) : std::nullopt;
+    more |= !words;
+    if (words) few += words->size();
     for (std::size_t i = 0; i < found.size(); ++i)
       if (!found[i] && !pool().is_empty(pool().and_({others, object.wanted[i].names})))
         found[i] = inhabited(with(value, object.wanted[i].value));
   }
   if (std::ranges::find(found, false) != found.end()) return false;
-  return more || possible >= object.min;
+  if (more || possible + few < object.min) return more;
+  if (few > 0 && object.min > object.required.size() + few)
+    document_.refuse(document_.root(), "minProperties", "together with few other names it is not supported");
+  return true;
 }
 
 bool SchemaNormalizer::inhabited(const ArrayCase& array) {
