@@ -169,10 +169,7 @@ bool SchemaNormalizer::inhabited(const ObjectCase& object) {
         found[i] = inhabited(with(value, object.wanted[i].value));
   }
   if (std::ranges::find(found, false) != found.end()) return false;
-  if (more || possible + few < object.min) return more;
-  if (few > 0 && object.min > object.required.size() + few)
-    document_.refuse(document_.root(), "minProperties", "together with few other names it is not supported");
-  return true;
+  return more || possible + few >= object.min;
 }
 
 bool SchemaNormalizer::inhabited(const ArrayCase& array) {
