@@ -29,8 +29,8 @@ std::shared_ptr<const ConstraintVocabulary> Constraints::vocabulary() {
   return vocabulary_;
 }
 
-bool Constraints::is_compiled(const Entry& entry) {
-  return entry.compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready && !entry.refused_until;
+bool Constraints::is_ready(const Entry& entry) {
+  return entry.compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 std::list<Constraints::Entry>::iterator Constraints::find(const ConstraintSource& source) {
@@ -80,7 +80,7 @@ std::size_t Constraints::bytes_in_use() {
   std::erase_if(alive_, [](const auto& one) { return one.expired(); });
   std::unordered_set<const CompiledConstraint*> kept;
   for (const auto& entry : entries_)
-    if (is_compiled(entry)) kept.insert(entry.compiled.get().get());
+    if (is_ready(entry) && !entry.refused_until) kept.insert(entry.compiled.get().get());
   std::size_t bytes = 0;
   for (const auto& one : alive_)
     if (const auto compiled = one.lock(); compiled && one.use_count() > (kept.contains(compiled.get()) ? 2 : 1))
@@ -93,10 +93,10 @@ void Constraints::forget_unused() {
   const std::lock_guard lock(mutex_);
   std::size_t bytes = 0;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
-    const bool is_ready = entry->compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    if (is_ready) bytes += entry->source.text.size();
-    if (is_ready && !entry->refused_until) bytes += entry->compiled.get()->memory_bytes();
-    entry = is_ready && bytes > bytes_max_ && entry != entries_.begin() ? entries_.erase(entry) : std::next(entry);
+    const bool ready = is_ready(*entry);
+    if (ready) bytes += entry->source.text.size();
+    if (ready && !entry->refused_until) bytes += entry->compiled.get()->memory_bytes();
+    entry = ready && bytes > bytes_max_ && entry != entries_.begin() ? entries_.erase(entry) : std::next(entry);
   }
 }
 

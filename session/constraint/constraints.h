@@ -85,7 +85,7 @@ class Constraints {
   /// The entry of a source. Precondition: the lock is held.
   std::list<Entry>::iterator find(const ConstraintSource& source);
   void forget_unused();
-  [[nodiscard]] static bool is_compiled(const Entry& entry);
+  [[nodiscard]] static bool is_ready(const Entry& entry);  ///< compiled or refused
   /// Bytes of the compiled constraints that someone else holds, kept or not. Precondition: the lock is held.
   std::size_t bytes_in_use();
 
@@ -95,9 +95,9 @@ class Constraints {
   std::chrono::milliseconds refused_for_;
   std::once_flag once_;
   std::shared_ptr<const ConstraintVocabulary> vocabulary_;
-  mutable std::mutex mutex_;  ///< protects what follows
-  std::list<Entry> entries_;  ///< the last used first
-  std::vector<std::weak_ptr<CompiledConstraint>> alive_;
+  mutable std::mutex mutex_;                              ///< protects what follows
+  std::list<Entry> entries_;                              ///< the last used first
+  std::vector<std::weak_ptr<CompiledConstraint>> alive_;  ///< kept or not
   std::size_t compilations_ = 0;
 };
 

@@ -165,6 +165,7 @@ def bad_flags():
         refused(f"an answer's line with {name}", USAGE, "usage", "inspect", "parse-answers", stdin=line + b"\n",
                 contains=["line 1: "])
     for name, line in (("no JSON", b'{"regex'), ("no text", b'{"regex": "a"}'), ("no constraint", b'{"text": "a"}'),
+                       ("a text that is none", b'{"regex": "a", "text": 1, "seed": 1}'),
                        ("deep", b"[" * 100000 + b"]" * 100000),
                        ("a deep schema", b'{"text": "", "schema": {"const": ' + b"[" * 100000 + b"]" * 100000 + b"}}")):
         refused(f"a constraint's line with {name}", USAGE, "usage", "inspect", "check-constraints", model,

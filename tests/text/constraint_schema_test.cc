@@ -258,6 +258,9 @@ TEST_CASE("what is not supported or malformed is refused by keyword and path", "
       {R"({"allOf": []})", "#/allOf: it must be a list of schemas"},
       {R"({"allOf": [{"type": "string"}, {"type": "null"}]})", "#/allOf: no value satisfies it"},
       {R"({"type": "object", "required": ["a"], "properties": {"a": false}})", "no value satisfies"},
+      {R"({"type": "object", "properties": {"a": {}}, "patternProperties": {"^[xy]$": {}}, "additionalProperties": false,
+           "minProperties": 4})",
+       "no value satisfies"},
       {"false", "the boolean schema"},
   };
   for (const auto& [schema, why] : cases) {

@@ -183,8 +183,9 @@ void inspect_constraints(const std::filesystem::path& model, std::istream& in, s
       throw Error(ErrorCode::kUsage, fmt::format("line {} {}", number, why));
     });
     const auto source = job.is_object() ? source_of(job) : std::nullopt;
-    const bool ok = source && ((job.contains("text") && job["text"].is_string()) ||
-                               (job.contains("seed") && job["seed"].is_number_unsigned()));
+    const bool has_text = source && job.contains("text"), has_seed = source && job.contains("seed");
+    const bool ok = (has_text || has_seed) && (!has_text || job["text"].is_string()) &&
+                    (!has_seed || job["seed"].is_number_unsigned());
     if (!ok)
       throw Error(ErrorCode::kUsage, fmt::format("line {} is no constraint with a text", number), {},
                   R"(give {"regex": "...", "text": "..."})");

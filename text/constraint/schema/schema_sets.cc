@@ -160,8 +160,8 @@ bool SchemaNormalizer::inhabited(const ObjectCase& object) {
   std::size_t few = 0;  // other names, if they can be counted
   for (const auto& [others, value] : other_names(object)) {
     if (!inhabited(value)) continue;
-    const auto words =
-        object.min > object.required.size() ? pool().words(others, kFewNamesMax, kFewNamesBytesMax) : std::nullopt;
+    const bool counts = !more && object.min > object.required.size();
+    const auto words = counts ? pool().words(others, kFewNamesMax, kFewNamesBytesMax) : std::nullopt;
     more |= !words;
     if (words) few += words->size();
     for (std::size_t i = 0; i < found.size(); ++i)
