@@ -93,6 +93,15 @@ TEST_CASE("what only begins like another call of a list is content, with the spa
   CHECK(two.content.empty());
 }
 
+TEST_CASE("a list in brackets is no marker because capitals or underscores are all that it holds") {
+  const auto format = format_of("<c>function<s>{{ f.name }}\n```json\n{{ f.arguments | tojson }}\n```</c>");
+  for (const std::string_view text : {"<c>[_]<=>", "<c>[__A]{}", "<c>[_", "<c>[/]<=>"}) {
+    const Message message = parse(format, text);
+    CHECK(message.content == text);
+    CHECK(message.calls.empty());
+  }
+}
+
 TEST_CASE("a call that is cut off is no content") {
   const std::string text =
       "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"weat";

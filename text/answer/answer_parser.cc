@@ -124,7 +124,7 @@ bool AnswerParser::read_marker(const MarkerSet::Found& found) {
       if (state_ == State::kRecipient) at_ += found.size;
       return true;
     case Role::kElement:
-      open_call(read_element_call({&format_, &tools_}));
+      open_call(read_element_call({&format_, &tools_}, {}));
       head_marker_ = found.size;
       return true;
     case Role::kThinkOpen:

@@ -95,8 +95,7 @@ class HeadParser {
   std::optional<CallHead> bracket() {
     const std::string_view rest = text_.substr(at_);
     if (const std::size_t size = marker_size(rest); size > 0) return marker(size);
-    if (rest.size() == 1) return wait();
-    if (((rest[1] >= 'A' && rest[1] <= 'Z') || rest[1] == '/') && may_become_marker(rest)) return wait();
+    if (may_become_marker(rest)) return wait();
     if (!words_.empty()) return fail();
     const std::size_t inner = rest.find_first_not_of(kWhiteSpace, 1);
     if (inner == std::string_view::npos) return wait();
@@ -109,14 +108,17 @@ class HeadParser {
   std::optional<CallHead> tag() {
     const std::string_view rest = text_.substr(at_);
     for (const auto& element : context_.format->elements) {
-      if (rest.starts_with(element)) return words_.empty() ? decided(at_, read_element_call(context_)) : fail();
+      if (rest.starts_with(element)) return element_call();
       if (element.starts_with(rest)) return wait();
     }
     if (const std::size_t size = marker_size(rest); size > 0) return marker(size);
     const std::size_t close = rest.find_first_of("<>", 1);
     if (close == std::string_view::npos) return wait();
     const std::size_t equals = rest[close] == '>' ? rest.substr(0, close).find('=') : std::string_view::npos;
-    return equals != std::string_view::npos && words_.empty() ? decided(at_, read_element_call(context_)) : fail();
+    return equals != std::string_view::npos ? element_call() : fail();
+  }
+  CallHead element_call() const {
+    return words_.empty() ? decided(at_, read_element_call(context_, std::string(all_.substr(0, at_)))) : fail();
   }
 
   std::optional<CallHead> marker(std::size_t size) {

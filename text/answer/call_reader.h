@@ -58,7 +58,8 @@ std::unique_ptr<CallReader> read_literal_arguments(std::string quote);
 /// [f(a=1), g()] or f(a=1). `bare` as above.
 std::unique_ptr<CallReader> read_python_calls(CallContext context, std::string held, bool bare);
 /// An element that holds the name, <function=NAME> or <invoke name="NAME">, and one element for each parameter.
-std::unique_ptr<CallReader> read_element_call(CallContext context);
+/// `held`: the marker before; may be empty.
+std::unique_ptr<CallReader> read_element_call(CallContext context, std::string held);
 /// <arg_key>KEY</arg_key><arg_value>VALUE</arg_value>... of a call whose name is out.
 std::unique_ptr<CallReader> read_keyed_arguments(CallContext context, std::string name);
 

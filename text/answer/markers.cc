@@ -9,7 +9,12 @@ namespace {
 constexpr std::size_t kMarkerBytesMax = 64;
 
 bool is_upper(char c) {
-  return (c >= 'A' && c <= 'Z') || c == '_' || c == '/';
+  return c >= 'A' && c <= 'Z';
+}
+
+/// Whether `c` may be inside brackets. A letter or '/' is first, so that the beginning tells a marker from a list.
+bool is_in_brackets(char c, bool first) {
+  return is_upper(c) || c == '/' || (c == '_' && !first);
 }
 
 /// Whether `c` may be inside a tag.
@@ -30,14 +35,16 @@ std::size_t marker_size(std::string_view text) {
   const bool tag = text[0] == '<';
   for (std::size_t i = 1; i < std::min(text.size(), kMarkerBytesMax); ++i) {
     if (text[i] == (tag ? '>' : ']')) return i > 1 ? i + 1 : 0;
-    if (tag ? !is_inside(text[i]) : !is_upper(text[i])) return 0;
+    if (tag ? !is_inside(text[i]) : !is_in_brackets(text[i], i == 1)) return 0;
   }
   return 0;
 }
 
 bool may_become_marker(std::string_view text) {
   if (text.empty() || (text[0] != '<' && text[0] != '[') || text.size() >= kMarkerBytesMax) return false;
-  return std::ranges::all_of(text.substr(1), text[0] == '<' ? is_inside : is_upper);
+  for (std::size_t i = 1; i < text.size(); ++i)
+    if (text[0] == '<' ? !is_inside(text[i]) : !is_in_brackets(text[i], i == 1)) return false;
+  return true;
 }
 
 std::string word_of(std::string_view marker) {

@@ -60,8 +60,9 @@ Tag parse_tag(std::string_view text) {
 class TaggedCall final : public CallReader {
  public:
   /// An element that holds the name, or, if `name` is given, the arguments alone.
-  TaggedCall(CallContext context, std::string name) : context_(context), name_(std::move(name)) {
+  TaggedCall(CallContext context, std::string name, std::string held = {}) : context_(context), name_(std::move(name)) {
     state_ = name_.empty() ? State::kHead : State::kBody;
+    held_ = std::move(held);
   }
 
   Step step(std::string_view in, bool end, std::size_t& used, AnswerSink& sink) override {
@@ -116,6 +117,7 @@ class TaggedCall final : public CallReader {
     name_ = tag.value;
     close_ = "</" + tag.name + ">";
     used += close + 1;
+    held_.clear();
     sink.call(name_, {});
     state_ = State::kBody;
     return tag.closed ? finish(sink) : Step::kMore;
@@ -259,8 +261,8 @@ class TaggedCall final : public CallReader {
 
 }  // namespace
 
-std::unique_ptr<CallReader> read_element_call(CallContext context) {
-  return std::make_unique<TaggedCall>(context, std::string());
+std::unique_ptr<CallReader> read_element_call(CallContext context, std::string held) {
+  return std::make_unique<TaggedCall>(context, std::string(), std::move(held));
 }
 
 std::unique_ptr<CallReader> read_keyed_arguments(CallContext context, std::string name) {
