@@ -3,7 +3,7 @@
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/tile_sizes.h"
 
-// Attention on rows that are keys and values at once (multi-head latent attention; kernels/gpu/latent_attention.h).
+// Attention on rows that are keys and values at once (multi-head latent attention; kernels/gpu/latent_row.h).
 
 namespace forge::codegen {
 
@@ -24,20 +24,14 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
   out_.step.label = quantised ? "attention + quantize" : "attention";
   out_.step.reason = fmt::format("{}latent rows, {} blocks share the context of a row",
                                  a.selected > 0 ? "selected " : "", config.workers);
+  if (config.kernel == LatentConfig::Kernel::kHeadTiles) out_.step.reason += fmt::format(", {} heads a tile", kTileRows);
   if (config.tiles)
     out_.step.reason = fmt::format("latent rows, a prompt's queries in tiles of {}", config.tiles->tokens);
   if (prompt ? attention_.tiles.has_value() : attention_.split.has_value()) out_.step.reason += ", as requested";
-  KernelText text{.header = config.tiles ? "kernels/gpu/latent_tiles.h" : "kernels/gpu/latent_attention.h",
-                  .kernel = config.tiles ? "LatentTiles" : "LatentAttention",
-                  .defaults = config.tiles ? "LatentTilesDefaults" : "LatentAttentionDefaults",
-                  .before = {}};
+  KernelText text = config.kernel_text();
   text.config.use("Pool", fmt::format("KvPool<1, {}, {}>", a.head_dim, kGpuKvBlockTokens))
       .number("kValueDim", value_dim_of(a))
       .number("kHeads", a.heads)
-      .number("kHeadsPerBlock", config.heads_per_block)
-      .number("kWaves", config.waves)
-      .number("kWorkers", config.workers)
-      .number("kTokensPerWorker", config.tokens_per_worker)
       .number("kTableBlocks", bounds.table_blocks)
       .real("kScale", a.scale)
       .number("kTokensTotal", bounds.tokens)
@@ -45,11 +39,9 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
       .number("kFormat", output.format);
   if (const auto floats = row_floats(q); floats != a.heads * a.head_dim) text.config.number("kQueryFloats", floats);
   write_selection(node, text.config);
-  if (config.tiles) write_tiles(*config.tiles, text.config);
-  text.blocks = config.blocks;
   text.threads = config.waves * target_.wave;
   launch(fmt::format("latent_{}_{}x{}_t{}", config.tiles ? "tiles" : "attention", a.heads, a.head_dim, bounds.tokens),
-         text, attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block));
+         text, attention_arguments(nodes, bounds.tokens * config.jobs * config.counters));
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codegen/gpu/attention_config.h"
 #include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/matmul_draft.h"
 #include "codegen/gpu/row_norm.h"

@@ -23,17 +23,13 @@ namespace {
 using ir::Op;
 
 constexpr std::int64_t kGpuPrefillChunk = 512, kLongPrefillChunk = 2048, kGpuPrefillRows = 64;
-constexpr std::int64_t kHeadsPerBlockMax = 2;  // more heads in a block take longer than more blocks that share keys
-constexpr std::int64_t kWorkersMax = 32;
 constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take hardly less time
 constexpr DType kGpuKvTypes[] = {DType::kF16};
-constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
 constexpr std::int64_t kStateRowsMax = 1024;
-constexpr std::int64_t kHeadDimMax = 512, kTilesPartMax = 128, kLatentPartMax = 96, kSelfHeadDimMax = 256,
-                       kLatentDimMax = 640;
+constexpr std::int64_t kHeadDimMax = 512, kSelfHeadDimMax = 256, kLatentDimMax = 640;
 constexpr std::int64_t kShortTextTokens = 64;
 
-/// Attention on shared rows (kernels/gpu/latent_attention.h).
+/// Attention on shared rows (kernels/gpu/latent_row.h).
 std::optional<std::string> refuses_latents(const ir::AttentionAttrs& a, bool sinks) {
   if (a.kv_heads != 1 || a.head_dim % 8 != 0 || a.head_dim > kLatentDimMax || value_dim_of(a) % 8 != 0)
     return fmt::format("latent rows of {} columns, {} of them values, are not whole units up to {}", a.head_dim,
@@ -100,29 +96,6 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
   const std::int64_t unit = weight.dtype == DType::kF32 ? 4 : is_float(weight.dtype) ? 8 : kActivationUnit;
   if (weight.cols() % unit != 0) return fmt::format("{} columns are not a multiple of {}", weight.cols(), unit);
   return std::nullopt;
-}
-
-/// A block has about 256 lanes: as many heads of a KV head as fit, which share keys and values, and then as many tiles
-/// of 16 tokens. Several waves share a wide head (kParts in attention_tiles.h); those blocks have eight waves. Chunks
-/// are longer for small heads, which need less shared memory.
-std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& target,
-                                                             const ir::AttentionAttrs& attention,
-                                                             const ir::Bounds& bounds, const Tuning& tuning,
-                                                             std::int64_t part_max = kTilesPartMax) {
-  constexpr std::int64_t kLanesWanted = 256, kWavesOfWide = 8, kLongChunkDim = 64;
-  if (!uses_matrix_instructions(target, bounds.tokens, tuning) || bounds.tokens <= bounds.sequences ||
-      attention.head_dim % 32 != 0 || value_dim_of(attention) % 32 != 0 || attention.selected > 0)
-    return std::nullopt;
-  AttentionConfig::Tiles out;
-  out.parts = (attention.head_dim + part_max - 1) / part_max;
-  const auto group = attention.heads / attention.kv_heads;
-  const auto waves = out.parts == 1 ? kLanesWanted / target.wave : kWavesOfWide / out.parts;
-  for (std::int64_t heads = 1; heads <= std::min(group, waves); ++heads)
-    if (group % heads == 0) out.heads = heads;
-  const auto tokens = std::max<std::int64_t>(1, waves / out.heads) * kTileRows;
-  out.tokens = std::clamp(tuned(tuning, "attention_tokens", tokens) / kTileRows * kTileRows, kTileRows, tokens);
-  out.chunk = attention.head_dim <= kLongChunkDim && tuned(tuning, "attention_chunk", 64) >= 64 ? 64 : 32;
-  return out;
 }
 
 /// StateUpdate reads four rows of a state at once.
@@ -246,127 +219,10 @@ std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, con
   return {};
 }
 
-namespace {
-
-/// The most positions that a row sees.
-std::int64_t positions_seen(const ir::AttentionAttrs& attention, const ir::Bounds& bounds) {
-  const auto context = bounds.table_blocks * kGpuKvBlockTokens;
-  return attention.selected > 0 ? std::min(context, attention.selected * attention.selected_block) : context;
-}
-
-/// Tiles of latent rows, which are wider than heads. The keys of a chunk and the partial scores of its waves must fit
-/// into the shared memory that every target has, and rows that no tile has need a thread for each unit of the values.
-std::optional<AttentionConfig::Tiles> choose_latent_tiles(const GpuTarget& target, const ir::AttentionAttrs& attention,
-                                                          const ir::Bounds& bounds, const Tuning& tuning) {
-  constexpr std::int64_t kSlab = 32, kChunk = 32, kScoreBytes = 2048, kSharedMost = 48 << 10;
-  const auto out = choose_attention_tiles(target, attention, bounds, tuning, kLatentPartMax);
-  if (!out || out->parts == 1) return std::nullopt;
-  const auto slabs = attention.head_dim / kSlab, slabs_of_part = (slabs + out->parts - 1) / out->parts;
-  const auto waves = out->heads * out->tokens / kTileRows * out->parts;
-  const bool fits = attention.head_dim * kChunk * 2 + waves * kScoreBytes <= kSharedMost;
-  const bool threads = waves * target.wave >= value_dim_of(attention) / 8;
-  return fits && threads && (out->parts - 1) * slabs_of_part < slabs ? out : std::nullopt;
-}
-
-}  // namespace
-
-LatentConfig choose_latent_attention(const GpuTarget& target, const ir::AttentionAttrs& attention,
-                                     const ir::Bounds& bounds, const Tuning& tuning, const AttentionChoice& asked) {
-  constexpr std::int64_t kHeadsMost = 8, kHeadLanes = 32;
-  LatentConfig out;
-  if (asked.tiles.value_or(true)) out.tiles = choose_latent_tiles(target, attention, bounds, tuning);
-  if (out.tiles) out.waves = out.tiles->heads * out.tiles->tokens / kTileRows * out.tiles->parts;
-  auto heads_max = tuned_positive(tuning, "heads", kHeadsMost);
-  if (out.tiles) heads_max = std::min(heads_max, out.waves * target.wave / kHeadLanes);
-  for (std::int64_t heads = 2; heads <= heads_max; ++heads)
-    if (attention.heads % heads == 0) out.heads_per_block = heads;
-  const auto lanes = std::max(out.heads_per_block * kHeadLanes, value_dim_of(attention) / 8);
-  if (!out.tiles) out.waves = (lanes + target.wave - 1) / target.wave;
-  const auto jobs = attention.heads / out.heads_per_block, rows = bounds.tokens;
-  const auto parts = (positions_seen(attention, bounds) + out.tokens_per_worker - 1) / out.tokens_per_worker;
-  const auto workers = rows > kTokenTile ? 1 : tuned(tuning, "workers", target.attention_blocks / (jobs * rows));
-  out.workers = std::clamp<std::int64_t>(workers, 1, std::min(kWorkersMax, parts));
-  if (asked.split && rows <= kTokenTile)
-    out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
-  if (out.tiles) {  // as for AttentionTiles, below
-    out.workers = 1;
-    out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
-  }
-  out.blocks += rows * jobs * out.workers;
-  if (out.workers > 1) out.scratch_bytes = out.blocks * out.heads_per_block * (value_dim_of(attention) + 4) * 4;
-  return out;
-}
-
-// Work split of decode attention: blocks serve up to kHeadsPerBlockMax heads of a KV head, and as many workers share a
-// context as give the target attention_blocks blocks, but each worker gets at least kKeysPerWorker elements of keys.
-// With more than 16 rows (`many`) contexts are not split.
-AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
-                                 const Tuning& tuning, const AttentionChoice& asked) {
-  AttentionConfig out;
-  const auto group = attention.heads / attention.kv_heads;
-  out.heads_per_block = group;
-  const auto heads_max = tuned_positive(tuning, "heads", kHeadsPerBlockMax);
-  for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
-    if (group % parts == 0) out.heads_per_block = group / parts;
-  const auto jobs = attention.heads / out.heads_per_block;
-  const auto rows = bounds.tokens;
-  // Small blocks get a place on a unit sooner, beside the blocks of other kernels.
-  const bool large = target.loads_ahead || rows > kTokenTile, many = rows > kTokenTile;
-  out.waves = tuned_positive(tuning, "attention_waves", (large ? 256 : 128) / target.wave);
-  out.team_tokens = tuned_positive(tuning, "team_tokens", attention.head_dim > 256 ? 2 : large ? 4 : 8);
-  out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
-  const auto parts = (positions_seen(attention, bounds) + out.tokens_per_worker - 1) / out.tokens_per_worker;
-  const auto workers = many ? 1 : target.attention_blocks / (jobs * rows);
-  out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));
-  if (asked.split && !many)
-    out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
-  if (asked.tiles.value_or(true)) out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
-  // The grid of AttentionTiles has blocks for tiles and, behind them, blocks for single rows (attention_tiles.h).
-  if (out.tiles) {
-    out.workers = 1;
-    out.waves = out.tiles->heads * out.tiles->tokens / kTileRows * out.tiles->parts;
-    out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
-  }
-  out.blocks += rows * jobs * out.workers;
-  if (out.workers > 1)
-    out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (value_dim_of(attention) + 2) * 4;
-  return out;
-}
-
 bool has_sinks(const ir::Graph& graph, ir::NodeId attention) {
   return graph.operands(attention).size() > (graph.attrs_as<ir::AttentionAttrs>(attention).selected > 0 ? 7 : 6);
 }
 
-std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
-                              const ir::Bounds& bounds, const AttentionChoice& asked) {
-  const bool prompt = bounds.tokens > bounds.sequences;
-  if (prompt && asked.tiles.value_or(false) && bounds.tokens >= kPromptTokensLeast && !config.tiles)
-    return fmt::format(
-        "--attention tiles needs keys and values of a multiple of 32 columns, and this model's have {} and {}",
-        attention.head_dim, value_dim_of(attention));
-  if (!prompt && asked.split.value_or(false) && bounds.tokens <= kTokenTile && config.workers < 2)
-    return fmt::format("--attention split is not possible: a context of {} positions is too short for two workers",
-                       positions_seen(attention, bounds));
-  return {};
-}
-
-void AttentionConfig::write_to(ConfigText& out) const {
-  out.number("kHeadsPerBlock", heads_per_block)
-      .number("kWorkers", workers)
-      .number("kTokensPerWorker", tokens_per_worker)
-      .number("kWaves", waves)
-      .number("kTeamTokens", team_tokens);
-  if (tiles) write_tiles(*tiles, out);
-}
-
-void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out) {
-  out.number("kTileHeads", tiles.heads)
-      .number("kTileTokens", tiles.tokens)
-      .number("kChunk", tiles.chunk)
-      .number("kParts", tiles.parts);
-}
-
-/// Decode variants for 1, 2, 4, ... sequences; prefill variants for 16, 512 and, on large GPUs, 2048 tokens.
 std::vector<passes::Target::VariantSpec> GpuTargetModel::variants(std::int64_t context, std::int64_t batch_max) const {
   const auto blocks = (context + kGpuKvBlockTokens - 1) / kGpuKvBlockTokens;
   std::vector<VariantSpec> out;

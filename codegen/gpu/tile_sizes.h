@@ -13,6 +13,8 @@ inline constexpr std::int64_t kGluUnit = 16;
 /// A block makes results in groups of 16, so the parts of a merged weight must be multiples of 16 columns.
 inline constexpr std::int64_t kResultColumns = 16;
 
+inline constexpr std::int64_t kGpuKvBlockTokens = 32;  ///< tokens of a KV block
+
 /// Rows of a tile of matrix instructions on all targets: columns of a matmul's result, or queries of one head.
 inline constexpr std::int64_t kTileRows = 16;
 /// Variants for at least this many tokens are for prefill and may use matrix instructions.

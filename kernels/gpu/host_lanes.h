@@ -26,7 +26,7 @@ struct HostLanes {
   /// `bytes` per lane, in lane order. The result is valid until this lane's next call.
   const void* (*meet)(const void* bring, std::size_t bytes, Site) = nullptr;
   /// The block's shared memory. It counts as uninitialised when the block starts.
-  void* (*lds)(std::size_t bytes, std::size_t alignment) = nullptr;
+  void* (*lds)(std::size_t bytes, std::size_t alignment, bool launched) = nullptr;
   /// Must be called before each access to shared memory: checks for races and uninitialised reads.
   void (*lds_read)(const void* at, std::size_t bytes, Site) = nullptr;
   void (*lds_write)(const void* at, std::size_t bytes, Site) = nullptr;

@@ -220,22 +220,55 @@ FORGE_DEVICE void fetch_b(const Shared<U32x4, Count>& from, int first, U32x4 (&b
     b[j] = fetch_unit<Tile>(from, first + unit_place(Tile::b_unit_row(lane_id(), j), Tile::b_unit(lane_id(), j)));
 }
 
-inline constexpr int kHalves = 2;  ///< instructions that 32 columns of k take
-/// Multiplies one half of the 32 columns: sums += a * b.
+/// Makes the lane's units of A without shared memory: word(row, unit, w) is word w (two columns) of a unit of a row. A
+/// lane with ldmatrix has words of other units than AMD's lanes, as the table above says.
+template <class Tile, class Word>
+FORGE_DEVICE void make_a(Word&& word, U32x4 (&a)[Tile::kAUnits]) {
+  FORGE_UNROLL
+  for (int j = 0; j < Tile::kAUnits; ++j) {
+    FORGE_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      const int lane = Tile::kFetchesMatrices ? 8 * w + lane_id() / 4 : lane_id();
+      a[j].at[w] = word(Tile::a_unit_row(lane, j), Tile::a_unit(lane, j), Tile::kFetchesMatrices ? lane_id() % 4 : w);
+    }
+  }
+}
+/// Which of the 32 columns of k is element i of the lane's fragment of B in a half.
 template <class Tile>
-FORGE_DEVICE void multiply_half(int half, const U32x4 (&a)[Tile::kAUnits], const U32x4 (&b)[Tile::kBUnits],
-                                float (&sums)[Tile::Fragments::kC]) {
+FORGE_DEVICE int column_of_b(int lane, int half, int i) {
+  const int word = Tile::b_word(half, i / 2);
+  if constexpr (Tile::kFetchesMatrices)
+    return word * 8 + lane % 4 * 2 + i % 2;  // a unit is a matrix
+  else
+    return Tile::b_unit(lane, word / 4) * 8 + word % 4 * 2 + i % 2;
+}
+
+inline constexpr int kHalves = 2;  ///< instructions that 32 columns of k take
+/// Multiplies one half of the 32 columns: sums += a * b. b: the words of the lane's fragment.
+template <class Tile>
+FORGE_DEVICE void multiply_words(int half, const U32x4 (&a)[Tile::kAUnits], const u32 (&b)[Tile::Fragments::kB / 2],
+                                 float (&sums)[Tile::Fragments::kC]) {
   using Fragments = typename Tile::Fragments;
   Fragments f;
   FORGE_UNROLL
   for (int w = 0; w < Fragments::kA / 2; ++w) f.a[w] = a[Tile::a_word(half, w) / 4].at[Tile::a_word(half, w) % 4];
   FORGE_UNROLL
-  for (int w = 0; w < Fragments::kB / 2; ++w) f.b[w] = b[Tile::b_word(half, w) / 4].at[Tile::b_word(half, w) % 4];
+  for (int w = 0; w < Fragments::kB / 2; ++w) f.b[w] = b[w];
   FORGE_UNROLL
   for (int i = 0; i < Fragments::kC; ++i) f.c[i] = sums[i];
   multiply_tile(Tile(), f);
   FORGE_UNROLL
   for (int i = 0; i < Fragments::kC; ++i) sums[i] = f.c[i];
+}
+/// The same with b as fetch_b has it.
+template <class Tile>
+FORGE_DEVICE void multiply_half(int half, const U32x4 (&a)[Tile::kAUnits], const U32x4 (&b)[Tile::kBUnits],
+                                float (&sums)[Tile::Fragments::kC]) {
+  constexpr int kWords = Tile::Fragments::kB / 2;
+  u32 words[kWords];
+  FORGE_UNROLL
+  for (int w = 0; w < kWords; ++w) words[w] = b[Tile::b_word(half, w) / 4].at[Tile::b_word(half, w) % 4];
+  multiply_words<Tile>(half, a, words, sums);
 }
 
 }  // namespace forge::gpu

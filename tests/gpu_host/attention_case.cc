@@ -163,8 +163,10 @@ void check_attention(const AttentionProblem& c, const Kernel& kernel) {
     sequences[t] = c.rows[t].sequence;
   }
   const Buffer<int> counts = Buffer<int>::of({real, -1, -1, -1});
-  Buffer<float> scratch(static_cast<std::size_t>(total) * c.heads.heads * c.workers * (c.heads.dim + 2));
-  Buffer<std::uint32_t> counters(static_cast<std::size_t>(total) * c.heads.heads);
+  // Kernels for latents compute up to 31 heads that do not exist, and merge the workers' shares in groups.
+  const int heads = c.latent > 0 ? (c.heads.heads + 31) / 32 * 32 : c.heads.heads;
+  Buffer<float> scratch(static_cast<std::size_t>(total) * heads * c.workers * (c.heads.dim + 2));
+  Buffer<std::uint32_t> counters(static_cast<std::size_t>(total) * heads * (c.latent > 0 ? 1 + c.workers : 1));
   counters.fill(0);
   const Buffer<float> sinks{std::span<const float>(random_floats(static_cast<std::size_t>(c.heads.heads), 3))};
   const bool quantises = c.output != kStored;

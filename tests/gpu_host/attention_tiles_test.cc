@@ -7,13 +7,6 @@ using namespace forge;
 using namespace forge::gpu_host;
 
 namespace {
-
-struct Instruction {
-  const char* name;
-  int wave;
-};
-constexpr Instruction kInstructions[] = {
-    {"MfmaF16Tile", 64}, {"WmmaF16Gfx11Tile", 32}, {"WmmaF16Gfx12Tile", 32}, {"MmaF16Tile", 32}};
 // Heads per block of the tile kernel and of the row kernel, tokens, and waves that share a head.
 struct Shape {
   AttentionHeads heads;
@@ -25,7 +18,7 @@ constexpr Shape kShapes[] = {{{4, 4, 64}, 1, 32, 1},        {{6, 2, 32}, 3, 16, 
                              {{4, 2, 96}, 2, 32, 2, 1, 64}, {{2, 1, 512}, 2, 16, 1, 4}, {{2, 2, 160}, 1, 32, 1, 2, 96}};
 // Latent rows: narrow is the number of their columns that are values.
 constexpr Shape kLatentShapes[] = {
-    {{2, 1, 160}, 1, 16, 2, 2, 128}, {{4, 1, 320}, 2, 16, 4, 4, 256}, {{2, 1, 576}, 1, 16, 2, 6, 512}};
+    {{2, 1, 160}, 1, 16, 16, 2, 128}, {{20, 1, 320}, 2, 16, 16, 4, 256}, {{2, 1, 576}, 1, 16, 16, 6, 512}};
 constexpr int kChunks[] = {32, 64}, kBlockTokens[] = {16, 32};
 
 /// Appends `count` consecutive rows of a sequence, starting at `position`.
@@ -94,7 +87,7 @@ WaveText text_of(const TilesCase& c) {
     text.config.number("kTeamTokens", 4);
   const int heads = c.shape.heads.heads, total = problem.total();
   text.blocks = (total + c.shape.tile_tokens - 1) / c.shape.tile_tokens * (heads / c.shape.tile_heads) +
-                total * (heads / c.shape.per_block);
+                total * ((heads + c.shape.per_block - 1) / c.shape.per_block);
   text.threads = c.shape.waves() * c.instruction.wave;
   return {c.instruction.wave, std::move(text)};
 }

@@ -22,7 +22,8 @@ using gpu::Site;
 
 constexpr int kThreadsMax = Shadow::kLanesMax;
 // Shared memory per block of the smallest target.
-constexpr std::size_t kLdsMax = std::size_t{64} << 10, kLdsAlignment = 64;
+/// Of a block: what AMD's kernels declare, and what NVIDIA's launches may give (sm_90).
+constexpr std::size_t kLdsMax = std::size_t{64} << 10, kLaunchedLdsMax = std::size_t{227} << 10, kLdsAlignment = 64;
 constexpr std::size_t kBringMax = 256;
 
 enum class Wait : std::uint8_t { kBarrier, kMeeting, kEnded };
@@ -48,7 +49,7 @@ bool same(Site a, Site b) {
 class Machine {
  public:
   Machine()
-      : lane_(kThreadsMax), brought_(2 * kThreadsMax * kBringMax), lds_(kLdsMax + kLdsAlignment), pool_(run_lanes) {}
+      : lane_(kThreadsMax), brought_(2 * kThreadsMax * kBringMax), lds_(kLaunchedLdsMax + kLdsAlignment), pool_(run_lanes) {}
 
   void start(const Kernel& kernel, const void* args, std::vector<int> wave_order, std::vector<int> lane_order);
   void block(int number);
@@ -62,7 +63,7 @@ class Machine {
   void wait(Wait what, Site site);
   void note(Wait what, Site site);
   const void* meet(const void* bring, std::size_t bytes, Site site);
-  void* take_lds(std::size_t bytes, std::size_t alignment);
+  void* take_lds(std::size_t bytes, std::size_t alignment, bool launched);
   std::size_t lds_offset(const void* at, std::size_t bytes, Site site);
   void fault(Site site, const char* what);
   void diverge(int first, int count);
@@ -94,7 +95,9 @@ void Machine::bind(gpu::HostLanes& lanes) {
   lanes.barrier = [](Site site) __attribute__((flatten)) { machine->wait(Wait::kBarrier, site); };
   lanes.meet = [](const void* bring, std::size_t bytes, Site site)
                    __attribute__((flatten)) { return machine->meet(bring, bytes, site); };
-  lanes.lds = [](std::size_t bytes, std::size_t alignment) { return machine->take_lds(bytes, alignment); };
+  lanes.lds = [](std::size_t bytes, std::size_t alignment, bool launched) {
+    return machine->take_lds(bytes, alignment, launched);
+  };
   lanes.lds_read = [](const void* at, std::size_t bytes, Site site) {
     Machine& m = *machine;
     if (const char* what = m.shadow_.read(m.lds_offset(at, bytes, site), bytes, m.lanes_->thread)) m.fault(site, what);
@@ -199,9 +202,10 @@ const void* Machine::meet(const void* bring, std::size_t bytes, Site site) {
   return half + me / wave * wave * bytes;
 }
 
-void* Machine::take_lds(std::size_t bytes, std::size_t alignment) {
+void* Machine::take_lds(std::size_t bytes, std::size_t alignment, bool launched) {
   const Site here = Site::here();
-  if (bytes > kLdsMax || alignment > kLdsAlignment) fault(here, "more shared memory than a block may have");
+  const std::size_t most = launched ? kLaunchedLdsMax : kLdsMax;
+  if (bytes > most || alignment > kLdsAlignment) fault(here, "more shared memory than a block may have");
   std::byte* start = lds_.data() + (-reinterpret_cast<std::uintptr_t>(lds_.data())) % kLdsAlignment;
   if (lds_bytes_ == 0) {
     lds_bytes_ = bytes;

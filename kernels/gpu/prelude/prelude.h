@@ -88,6 +88,10 @@ class Shared {
   FORGE_DEVICE void set_half(int index, u16 value) { reinterpret_cast<u16*>(data_)[index] = value; }
   /// For arrays of U32x4: sets 32-bit element `index`, counted over the whole array.
   FORGE_DEVICE void set_word(int index, u32 value) { reinterpret_cast<u32*>(data_)[index] = value; }
+  /// For arrays of U32x4: the first (0) or second (1) eight bytes of element `index`.
+  FORGE_DEVICE U32x2 half_of(int index, int half) const {
+    return reinterpret_cast<const U32x2*>(data_)[2 * index + half];
+  }
   /// For arrays of F32x4: float `index`, counted over the whole array.
   FORGE_DEVICE float scalar(int index) const { return reinterpret_cast<const float*>(data_)[index]; }
 
@@ -113,6 +117,13 @@ FORGE_DEVICE u32 bf16_pair(float low, float high) {
 /// Rounds two floats to f16 and packs them, `low` in the low half.
 FORGE_DEVICE u32 f16_pair(float low, float high) {
   return f16_of_f32(low) | static_cast<u32>(f16_of_f32(high)) << 16;
+}
+/// The low 16 bits of two words, or the high ones; those of `first` are low in the result.
+FORGE_DEVICE u32 low_halves(u32 first, u32 second) {
+  return permute(second, first, 0x05040100u);
+}
+FORGE_DEVICE u32 high_halves(u32 first, u32 second) {
+  return permute(second, first, 0x07060302u);
 }
 /// Looks up four codes at once: byte i of the result is table byte codes.byte[i], for codes below 16. Each half of the
 /// table is looked up by the low three bits of the codes, then bit 3 selects between the two results. NVIDIA has its

@@ -18,8 +18,9 @@
   static void name##_lane([[maybe_unused]] const Args& args)
 #define FORGE_KERNEL_BOUNDS(name, blocks, threads, min_blocks, Args) FORGE_KERNEL(name, blocks, threads, Args)
 #define FORGE_LDS(Type, name) \
-  Type& name = *static_cast<Type*>(::forge::gpu::host_lanes->lds(sizeof(Type), alignof(Type)))
-#define FORGE_LDS_LAUNCHED FORGE_LDS
+  Type& name = *static_cast<Type*>(::forge::gpu::host_lanes->lds(sizeof(Type), alignof(Type), false))
+#define FORGE_LDS_LAUNCHED(Type, name) \
+  Type& name = *static_cast<Type*>(::forge::gpu::host_lanes->lds(sizeof(Type), alignof(Type), true))
 
 #include <vector>
 
@@ -206,6 +207,12 @@ class Shared {
     check(index / 4, site);
     const float* at = reinterpret_cast<const float*>(data_) + index;
     host_lanes->lds_read(at, sizeof(float), site);
+    return *at;
+  }
+  U32x2 half_of(int index, int half, Site site = Site::here()) const {
+    check(index, site);
+    const U32x2* at = reinterpret_cast<const U32x2*>(&data_[index]) + half;
+    host_lanes->lds_read(at, sizeof(U32x2), site);
     return *at;
   }
   void set(int index, T value, Site site = Site::here()) {

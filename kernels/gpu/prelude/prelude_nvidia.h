@@ -84,6 +84,12 @@ FORGE_DEVICE i32 dot4(u32 a, u32 b, i32 c) {
   asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   return sum;
 }
+FORGE_DEVICE u32 low_halves(u32 first, u32 second) {
+  return __byte_perm(first, second, 0x5410u);
+}
+FORGE_DEVICE u32 high_halves(u32 first, u32 second) {
+  return __byte_perm(first, second, 0x7632u);
+}
 /// Byte i of the result is table byte codes.byte[i], for codes below 16. __byte_perm takes its four selectors from
 /// nibbles, so the codes are first moved together: bytes 0d 0c 0b 0a become the nibbles dcba.
 FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {

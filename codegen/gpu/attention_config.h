@@ -1,0 +1,57 @@
+#pragma once
+// How attention kernels of a target share their work: the constants of their configurations.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "codegen/attention_choice.h"
+#include "codegen/gpu/source/kernel_text.h"
+#include "codegen/gpu/targets.h"
+#include "codegen/gpu/tuning.h"
+#include "ir/attrs.h"
+#include "ir/type.h"
+
+namespace forge::codegen {
+
+/// The configuration of an attention kernel (kernels/gpu/attention.h has the meaning of the fields).
+struct AttentionConfig {
+  /// Prefill by matrix instructions (kernels/gpu/attention_tiles.h).
+  struct Tiles {
+    std::int64_t heads = 1, tokens = 16;  ///< of a block
+    std::int64_t chunk = 32;              ///< tokens of the context per iteration
+    std::int64_t parts = 1;               ///< waves that share a head's columns
+  };
+  std::int64_t heads_per_block = 0, workers = 1, waves = 8, tokens_per_worker = 256, team_tokens = 8;
+  std::optional<Tiles> tiles;      ///< none for few rows, unsuitable head_dim, or targets without matrix instructions
+  std::int64_t blocks = 0;         ///< blocks of the grid
+  std::int64_t scratch_bytes = 0;  ///< partial results of all rows
+  /// Writes the fields as constants of the kernel's configuration.
+  void write_to(ConfigText& out) const;
+};
+void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out);
+/// asked: the user's choice, which is followed where possible; attention_problem() tells if it was not.
+AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
+                                 const Tuning& tuning, const AttentionChoice& asked = {});
+/// The configuration of attention on latents (kernels/gpu/latent_row.h), whose rows all heads share.
+struct LatentConfig {
+  /// kernels/gpu/latent_attention.h, latent_head_tiles.h, and for prefill latent_tiles.h.
+  enum class Kernel : std::uint8_t { kRows, kHeadTiles, kTiles };
+  Kernel kernel = Kernel::kRows;
+  std::int64_t heads_per_block = 1, waves = 1, workers = 1, tokens_per_worker = 64;
+  std::optional<AttentionConfig::Tiles> tiles;  ///< of kTiles
+  std::int64_t jobs = 1;                        ///< blocks of a row and a worker
+  std::int64_t counters = 1;                    ///< of a job
+  std::int64_t blocks = 0;                      ///< blocks of the grid
+  std::int64_t scratch_bytes = 0;               ///< partial results of all rows
+  std::int64_t lds_bytes = 0;                   ///< KernelText::lds_bytes
+  /// Names the kernel and its defaults, and writes the fields as constants of its configuration.
+  [[nodiscard]] KernelText kernel_text() const;
+};
+LatentConfig choose_latent_attention(const GpuTarget& target, const ir::AttentionAttrs& attention,
+                                     const ir::Bounds& bounds, const Tuning& tuning, const AttentionChoice& asked = {});
+/// The reason why the configuration is not what the user asked for; empty if it is.
+std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
+                              const ir::Bounds& bounds, const AttentionChoice& asked);
+
+}  // namespace forge::codegen
