@@ -3,9 +3,10 @@
 #include <algorithm>
 
 #include "codegen/gpu/gpu_chooser.h"
+#include "codegen/gpu/matmul_config.h"
 
-// Steps with recurrent state (kernels/gpu/recurrent.h, kernels/gpu/short_conv.h). A state's layer is an address in the
-// block of recurrent state; slots are step inputs.
+// Steps with recurrent state (kernels/gpu/recurrent.h, recurrent_tiles.h, short_conv.h). A state's layer is an address
+// in the block of recurrent state; slots are step inputs.
 
 namespace forge::codegen {
 
@@ -19,6 +20,7 @@ constexpr std::int64_t kConvThreads = 128, kConvTokens = 16;  // of a block
 constexpr std::int64_t kStateThreads = 256;
 constexpr std::int64_t kStateLanes = 8, kLanesMax = 32, kRowsOfLaneMax = 32;
 constexpr std::int64_t kPieceTokens = 16, kPieceBytesMax = 24 * 1024;
+constexpr std::int64_t kTilesRowsMax = 128, kTilesColumns = 16, kTilesWavesMax = 4;  // StateTiles: columns of a wave
 
 /// Lanes of a team: 8, or more for states of many rows; fewer if that would leave lanes without four rows.
 std::int64_t lanes_for(std::int64_t rows) {
@@ -129,6 +131,48 @@ void GpuChooser::state_update(ir::NodeId node, std::string_view rule, const Conf
   launch(fmt::format("{}_{}x{}x{}_t{}", name, shape.heads, shape.rows, shape.columns, rows.bound), text, arguments);
 }
 
+/// Prefill takes StateTiles, which loads four floats of keys and queries at once.
+bool GpuChooser::takes_state_tiles(const StateShape& shape, ir::Value keys, ir::Value queries) const {
+  const auto aligned = [&](ir::Value x) {
+    return row_floats(x) % 4 == 0 && binding_.rows.columns_of(x).first % 4 == 0;
+  };
+  const auto& bounds = binding_.bounds;
+  return uses_matrix_instructions(target_, bounds.tokens, tuning_) && bounds.tokens > bounds.sequences &&
+         shape.rows % 4 == 0 && shape.rows <= kTilesRowsMax && aligned(keys) && aligned(queries);
+}
+
+void GpuChooser::state_tiles(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
+                             std::vector<PointerArgument> arguments) {
+  const ir::Value out{node, 0};
+  const auto& bounds = binding_.bounds;
+  const auto rows = rows_of_step(graph_.type(out).shape[0]);
+  const auto waves = std::min((shape.columns + kTilesColumns - 1) / kTilesColumns, kTilesWavesMax);
+  const auto block_columns = waves * kTilesColumns;
+  KernelText text{.header = "kernels/gpu/recurrent_tiles.h",
+                  .kernel = "StateTiles",
+                  .defaults = "StateTilesDefaults",
+                  .before = {}};
+  text.before = fmt::format("struct Params {{\n{}}};\n", params.text());
+  text.threads = waves * target_.wave;
+  text.blocks = bounds.sequences * shape.heads * ((shape.columns + block_columns - 1) / block_columns);
+  text.config.use("Rule", fmt::format("{}<Params>", rule))
+      .number("kHeads", shape.heads)
+      .number("kColumns", shape.columns)
+      .number("kRows", shape.rows)
+      .number("kWaves", waves)
+      .number("kSequences", bounds.sequences)
+      .number("kTokensTotal", rows.bound)
+      .number("kSlotFloats", slot_floats(node))
+      .number("kOutFloats", row_floats(out));
+  const auto state = state_arguments(node);
+  arguments.insert(arguments.end(), state.begin(), state.end());
+  arguments.push_back(of_value(out));
+  const auto& name = ir::op_def(graph_.op(node)).name;
+  out_.step.reason = fmt::format("chunks of tokens by matrix instructions, {} columns a block", block_columns);
+  launch(fmt::format("{}_tiles_{}x{}x{}_t{}", name, shape.heads, shape.rows, shape.columns, rows.bound), text,
+         arguments);
+}
+
 void GpuChooser::delta_rule(ir::NodeId node) {
   const auto& delta = graph_.attrs_as<ir::DeltaRuleAttrs>(node);
   const auto operand = [&](std::size_t i) { return graph_.operand(node, i); };
@@ -147,9 +191,13 @@ void GpuChooser::delta_rule(ir::NodeId node) {
       .number("kVFloats", row_floats(operand(2)))
       .number("kDecayFloats", row_floats(operand(3)))
       .number("kBetaFloats", row_floats(operand(4)));
-  state_update(
-      node, "DeltaRule", params, {delta.heads, delta.key_dim, delta.value_dim}, each_row ? 3 : 2, 1,
-      {of_value(operand(0)), of_value(operand(1)), of_value(operand(2)), of_value(operand(3)), of_value(operand(4))});
+  const StateShape shape{delta.heads, delta.key_dim, delta.value_dim};
+  std::vector<PointerArgument> arguments;
+  for (std::size_t i = 0; i < 5; ++i) arguments.push_back(of_value(operand(i)));
+  if (!each_row && takes_state_tiles(shape, operand(1), operand(0)))
+    state_tiles(node, "DeltaTiles", params, shape, std::move(arguments));
+  else
+    state_update(node, "DeltaRule", params, shape, each_row ? 3 : 2, 1, std::move(arguments));
 }
 
 // Heads of one column (Mamba-1) are the columns of one state: all channels that share b and c.
@@ -169,10 +217,13 @@ void GpuChooser::selective_scan(ir::NodeId node) {
       .number("kCFloats", row_floats(operand(4)));
   const auto shape = channels ? StateShape{scan.groups, scan.state_dim, scan.heads / scan.groups}
                               : StateShape{scan.heads, scan.state_dim, scan.head_dim};
-  state_update(node, channels ? "ScanChannels" : "ScanHeads", params, shape, !channels && each_state ? 3 : 2,
-               channels ? 2 : 1,
-               {of_value(operand(0)), of_value(operand(1)), of_value(operand(2)), of_value(operand(3)),
-                of_value(operand(4)), of_value(operand(5))});
+  std::vector<PointerArgument> arguments;
+  for (std::size_t i = 0; i < 6; ++i) arguments.push_back(of_value(operand(i)));
+  if (!channels && !each_state && takes_state_tiles(shape, operand(3), operand(4)))
+    state_tiles(node, "ScanTiles", params, shape, std::move(arguments));
+  else
+    state_update(node, channels ? "ScanChannels" : "ScanHeads", params, shape, !channels && each_state ? 3 : 2,
+                 channels ? 2 : 1, std::move(arguments));
 }
 
 void GpuChooser::rwkv7(ir::NodeId node) {

@@ -133,6 +133,10 @@ class GpuChooser {
   /// and `per_column`: what the rule stages of a token; arguments: the members of the rule's Args.
   void state_update(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
                     std::int64_t vectors, std::int64_t per_column, std::vector<PointerArgument> arguments);
+  /// The launch of a StateTiles (kernels/gpu/recurrent_tiles.h), and whether a step takes it. The same.
+  void state_tiles(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
+                   std::vector<PointerArgument> arguments);
+  [[nodiscard]] bool takes_state_tiles(const StateShape& shape, ir::Value keys, ir::Value queries) const;
   [[nodiscard]] std::vector<PointerArgument> state_arguments(ir::NodeId node) const;
   [[nodiscard]] std::int64_t slot_floats(ir::NodeId node) const;
 

@@ -139,6 +139,38 @@ TEST_CASE("gpu plan: launches of a decode layer, by what the layer has") {
   }
 }
 
+TEST_CASE("gpu plan: recurrences of long prompts take matrix instructions, others go token by token") {
+  struct Family {
+    const char *file, *op;
+    bool tiles;  ///< decays of heads, for which there are tiles
+  };
+  constexpr Family kFamilies[] = {{"families/qwen3next-f16.gguf", "delta_rule", true},
+                                  {"families/kimi-linear-f16.gguf", "delta_rule", false},
+                                  {"families/mamba2-q4_0.gguf", "selective_scan", true},
+                                  {"families/mamba-f16.gguf", "selective_scan", false}};
+  for (const auto& [name, op, tiles] : kFamilies) {
+    const auto path = reference_file(name);
+    if (path.empty()) return;
+    const TinyModel model(read_image(path));
+    for (const auto* target : {"gfx1100", "gfx90a", "sm_80", "sm_75"}) {
+      Recorder recorder;
+      const auto program = compile(model, target, recorder);
+      std::size_t checked = 0;
+      for (const auto& variant : program->variants)
+        for (const auto& step : variant->steps) {
+          if (step->label != op) continue;
+          CAPTURE(name, target, variant->name);
+          const bool long_prompt = variant->name == "prefill128" || variant->name == "prefill512";
+          const auto kernel = plan::kernel_name(*program, *step);
+          const bool by_tiles = kernel.starts_with(std::string(op) + "_tiles");
+          CHECK(by_tiles == (tiles && long_prompt && std::string_view(target) != "sm_75"));
+          checked += long_prompt ? 1 : 0;
+        }
+      CHECK(checked > 0);
+    }
+  }
+}
+
 TEST_CASE("gpu plan: every type that a weight may have has a layout for GPUs, IQ types in the file's size") {
   for (const auto& row : kDTypes) {
     CAPTURE(row.name);

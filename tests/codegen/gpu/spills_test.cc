@@ -141,6 +141,52 @@ KernelText latent_text(const GpuTarget& target, bool prompt) {
   return text;
 }
 
+/// A recurrence of a prompt of 512 tokens: 32 heads of a delta rule, or of a scan, with states of 128 rows.
+KernelText state_text(const GpuTarget& target, bool delta, std::int64_t columns) {
+  constexpr std::int64_t kHeads = 32, kRows = 128, kWaves = 4, kSequences = 8;
+  KernelText text{.header = "kernels/gpu/recurrent_tiles.h",
+                  .kernel = "StateTiles",
+                  .defaults = "StateTilesDefaults",
+                  .before = {},
+                  .blocks = kSequences * kHeads * (columns / (16 * kWaves)),
+                  .threads = kWaves * target.wave};
+  ConfigText params;
+  params.number("kHeads", kHeads);
+  if (delta)
+    params.number("kKeyHeads", kHeads / 2)
+        .number("kKeyDim", kRows)
+        .number("kValueDim", columns)
+        .flag("kInterleaved", false)
+        .flag("kDecayEachRow", false)
+        .real("kScale", 0.125F)
+        .real("kEpsilon", 1e-6F)
+        .number("kQFloats", 8192)
+        .number("kKFloats", 8192)
+        .number("kVFloats", 8192)
+        .number("kDecayFloats", kHeads)
+        .number("kBetaFloats", kHeads);
+  else
+    params.number("kGroups", kHeads / 4)
+        .number("kHeadDim", columns)
+        .number("kStateDim", kRows)
+        .flag("kEachState", false)
+        .number("kXFloats", 8192)
+        .number("kDtFloats", kHeads)
+        .number("kBFloats", 8192)
+        .number("kCFloats", 8192);
+  text.before = fmt::format("struct Params {{\n{}}};\n", params.text());
+  text.config.use("Rule", delta ? "DeltaTiles<Params>" : "ScanTiles<Params>")
+      .number("kHeads", kHeads)
+      .number("kColumns", columns)
+      .number("kRows", kRows)
+      .number("kWaves", kWaves)
+      .number("kSequences", kSequences)
+      .number("kTokensTotal", 512)
+      .number("kSlotFloats", kHeads * kRows * columns)
+      .number("kOutFloats", kHeads * columns);
+  return text;
+}
+
 /// Compiled directly, without the cache.
 std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& kernels) {
   const forge::tests::TempDir dir;
@@ -223,6 +269,21 @@ TEST_CASE("attention of a prompt on latents spills a few addresses at most") {
                        << " bytes spilled");
       CHECK(kernel.facts.spill_bytes <= (target.matrix == MatrixKind::kWmmaGfx11 ? kAddressesGfx11 : kAddresses));
       CHECK(kernel.facts.lds_bytes <= target.lds_bytes_per_block);
+    }
+  }
+}
+
+TEST_CASE("recurrences by matrix instructions keep a state of 128 rows in registers") {
+  for (const GpuTarget* known : compilable({"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"})) {
+    const GpuTarget& target = *known;
+    KernelSet kernels;
+    kernels.add(kernel_source(target, "delta", state_text(target, true, 128)));
+    kernels.add(kernel_source(target, "scan", state_text(target, false, 64)));
+    for (const auto& kernel : compiled(target, kernels)) {
+      INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
+                       << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
+      CHECK(kernel.facts.spill_bytes <= 0);
+      CHECK(kernel.facts.lds_bytes <= 48 << 10);
     }
   }
 }
