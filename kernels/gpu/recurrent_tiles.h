@@ -301,9 +301,10 @@ struct StateTiles {
     }
   }
   /// values: V on entry, U on return.
-  FORGE_DEVICE static void solve(const Lds& lds, const Chunk& chunk, const Tokens& recalled, Tokens& values) {
+  FORGE_DEVICE static void solve(const Lds& lds, const Chunk& chunk, float raise, const Tokens& recalled,
+                                 Tokens& values) {
     S::each(own_lane(), values, [&](int n, int i, int token, float& value) {
-      value *= kRaise;
+      value *= raise;
       if constexpr (R::kSolves) value = fma_of(-gate(lds, chunk, kFromStart, token), recalled[n][i], value);
       value *= gate(lds, chunk, kWeight, token);
     });
@@ -340,8 +341,23 @@ struct StateTiles {
   }
 
   /// The state is 2^4 times as large in registers, so that fewer of its elements are subnormal in f16, which gfx90a
-  /// takes for zero. It may be up to 2^12.
-  static constexpr float kRaise = 16;
+  /// takes for zero. Where it or a chunk's inputs would be above kMost, a wave lowers its power of two: f16 ends at 2^16,
+  /// and sums of a chunk need room.
+  static constexpr float kRaise = 16, kMost = 4096;
+  FORGE_DEVICE static void keep_in_range(const Lds& lds, const Chunk& chunk, Tokens& values, State& state,
+                                         float& raise) {
+    float most = 0;
+    S::each(own_lane(), values, [&](int, int, int token, float& value) {
+      most = max_of(most, abs_of(value) * max_of(gate(lds, chunk, kWeight, token), 1.0f));
+    });
+    most *= raise;
+    S::each(0, state, [&](int, int, int, float& sum) { most = max_of(most, abs_of(sum)); });
+    most = max_lanes<kWave>(most);
+    if (!uniform(most > kMost)) return;
+    const float lower = exp2_of(-round_of(log2_of(most / kMost) + 0.5f));
+    raise *= lower;
+    S::each(0, state, [&](int, int, int, float& sum) { sum *= lower; });
+  }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int job = block_id() / kColumnBlocks, head = job % C::kHeads, s = job / C::kHeads;
@@ -360,6 +376,7 @@ struct StateTiles {
     };
     const auto is_row = [&](int row) { return C::kRows == kDim || row < C::kRows; };
     State state = {};
+    float raise = kRaise;
     int lane = own_lane();
     if (from >= 0)
       S::each(lane, state, [&](int, int i, int row, float& sum) {
@@ -381,6 +398,7 @@ struct StateTiles {
         const int real = token < chunk.count ? token : chunk.count - 1;
         value = R::value(args.rule, t0 + real, head, column_of(lane, i));
       });
+      keep_in_range(lds, chunk, values, state, raise);
       store_products(chunk, lds);
       store_turned(lds);
       if constexpr (!R::kSolves) read_state(lds, state, recalled, read);
@@ -392,11 +410,12 @@ struct StateTiles {
       }
       Tokens inputs;
       if constexpr (R::kSkips) S::each(0, inputs, [&](int n, int i, int, float& input) { input = values[n][i]; });
-      solve(lds, chunk, recalled, values);
+      solve(lds, chunk, raise, recalled, values);
       add_seen(lds, chunk, values, read);
       lane = own_lane();
+      const float lowered = R::kScale / raise;
       S::each(lane, read, [&](int n, int i, int token, float& sum) {
-        float y = sum * (R::kScale / kRaise);
+        float y = sum * lowered;
         if constexpr (R::kSkips) y = fma_of(R::skip(args.rule, head), inputs[n][i], y);
         float* out = args.out + static_cast<u64>(t0 + token) * C::kOutFloats + head * C::kColumns;
         store(out + column0 + S::column(lane, i), y, token < chunk.count && is_real(lane, i));
@@ -405,8 +424,9 @@ struct StateTiles {
       update(lds, chunk, values, state);
     }
     lane = own_lane();
+    const float put_back = 1 / raise;
     S::each(lane, state, [&](int, int i, int row, float& sum) {
-      if (is_real(lane, i) && is_row(row)) args.state[place_of(to, lane, i, row)] = sum * (1 / kRaise);
+      if (is_real(lane, i) && is_row(row)) args.state[place_of(to, lane, i, row)] = sum * put_back;
     });
   }
 };
