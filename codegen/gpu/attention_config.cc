@@ -96,8 +96,8 @@ LatentConfig choose_latent_attention(const GpuTarget& target, const ir::Attentio
   if (matrix) {
     out.heads_per_block = std::clamp<std::int64_t>(tuned(tuning, "heads", kTileRows), 1, 2 * kTileRows);
     out.heads_per_block = (out.heads_per_block + kTileRows - 1) / kTileRows * kTileRows;
-    out.waves = out.tiles ? out.tiles->heads * out.tiles->tokens / kTileRows * out.tiles->parts
-                          : kTileThreads / target.wave;
+    out.waves =
+        out.tiles ? out.tiles->heads * out.tiles->tokens / kTileRows * out.tiles->parts : kTileThreads / target.wave;
   } else {
     const auto heads_max = tuned_positive(tuning, "heads", kHeadsMost);
     for (std::int64_t heads = 2; heads <= heads_max; ++heads)

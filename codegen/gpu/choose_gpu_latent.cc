@@ -24,7 +24,8 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
   out_.step.label = quantised ? "attention + quantize" : "attention";
   out_.step.reason = fmt::format("{}latent rows, {} blocks share the context of a row",
                                  a.selected > 0 ? "selected " : "", config.workers);
-  if (config.kernel == LatentConfig::Kernel::kHeadTiles) out_.step.reason += fmt::format(", {} heads a tile", kTileRows);
+  if (config.kernel == LatentConfig::Kernel::kHeadTiles)
+    out_.step.reason += fmt::format(", {} heads a tile", kTileRows);
   if (config.tiles)
     out_.step.reason = fmt::format("latent rows, a prompt's queries in tiles of {}", config.tiles->tokens);
   if (prompt ? attention_.tiles.has_value() : attention_.split.has_value()) out_.step.reason += ", as requested";

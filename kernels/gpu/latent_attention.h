@@ -1,6 +1,6 @@
 #pragma once
-// Attention on latents for single rows of a step without matrix instructions; what it shares with latent_head_tiles.h is
-// in latent_row.h. A block computes kGroup heads of one row.
+// Attention on latents for single rows of a step without matrix instructions; what it shares with latent_head_tiles.h
+// is in latent_row.h. A block computes kGroup heads of one row.
 //
 // Work split. The context is cut into chunks of 16 tokens. For each chunk the block's threads
 //
@@ -17,9 +17,9 @@ namespace forge::gpu {
 template <class C>
 struct LatentAttention : LatentRow<C, 16> {
   using Row = LatentRow<C, 16>;
-  using typename Row::Args, typename Row::Job, typename Row::Share, typename Row::Slots;
   using Row::kThreads, Row::kChunk, Row::kGroup, Row::kRow, Row::kUnits, Row::kValueUnits, Row::kStride, Row::kLoads,
       Row::kLowest, Row::kLog2E, Row::kSparse;
+  using typename Row::Args, typename Row::Job, typename Row::Share, typename Row::Slots;
   static constexpr int kTokenLanes = 2, kHeadLanes = kChunk * kTokenLanes;
   static constexpr int kHalf = ceil_div(kUnits, kTokenLanes);  ///< units of a row that a lane multiplies
   static_assert(C::kHeads % kGroup == 0 && kGroup * kHeadLanes <= kThreads && kValueUnits <= kThreads,

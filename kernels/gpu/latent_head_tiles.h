@@ -32,9 +32,9 @@ template <class C>
 struct LatentHeadTiles : LatentRow<C, 32> {
   using Row = LatentRow<C, 32>;
   using T = typename C::Tile;
-  using typename Row::Args, typename Row::Job, typename Row::Share, typename Row::Slots;
   using Row::kThreads, Row::kChunk, Row::kGroup, Row::kRow, Row::kUnits, Row::kValueUnits, Row::kStride, Row::kLoads,
       Row::kLowest, Row::kLog2E, Row::kSparse;
+  using typename Row::Args, typename Row::Job, typename Row::Share, typename Row::Slots;
   static constexpr int kSlab = 32, kSlabs = kRow / kSlab, kSlabsOfWave = ceil_div(kSlabs, C::kWaves);
   static constexpr int kScoreWaves = ceil_div(kSlabs, kSlabsOfWave);  ///< waves that have slabs
   static constexpr int kHeadTiles = kGroup / T::kM, kTokenTiles = kChunk / T::kN;
@@ -44,7 +44,8 @@ struct LatentHeadTiles : LatentRow<C, 32> {
   static constexpr float kRaise = 10;  ///< as in attention_tiles.h
   // Values: groups of eight tiles, or halves of them.
   static constexpr int kValueGroups = ceil_div(kValueUnits, T::kN);
-  static constexpr int kSharers = C::kWaves >= 2 * kValueGroups || T::kBUnits > 2 ? 2 : 1;  // whole units of 16 tokens: too many registers
+  /// Waves that share a group. On gfx11, where a lane has 16 tokens, whole units would take too many registers.
+  static constexpr int kSharers = C::kWaves >= 2 * kValueGroups || T::kBUnits > 2 ? 2 : 1;
   static constexpr int kTilesOfGroup = 8 / kSharers;  ///< of a wave
   static constexpr int kGroupsOfWave = ceil_div(kValueGroups * kSharers, C::kWaves);
   /// Lanes that share a head's softmax, each with kTokensOfLane neighbouring tokens: at most 16.
@@ -55,7 +56,8 @@ struct LatentHeadTiles : LatentRow<C, 32> {
   }
   static constexpr int kHeadLanes = head_lanes(), kTokensOfLane = kChunk / kHeadLanes;
   static constexpr int kScoreStride = kChunk + 4;  ///< floats from head to head; padded against bank conflicts
-  static_assert(T::kM == 16 && T::kLanes == kWave && T::kF16, "the tile must be f16, 16 rows high and of this wave size");
+  static_assert(T::kM == 16 && T::kLanes == kWave && T::kF16,
+                "the tile must be f16, 16 rows high and of this wave size");
   static_assert(kGroup % T::kM == 0 && kRow % kSlab == 0, "heads are whole tiles and rows whole slabs of 32 columns");
   static_assert(kStages == 1 || (kStages == 2 && kAsyncCopies), "two stages need asynchronous copies");
   static_assert(kHeadLanes >= 4, "a lane has at most eight tokens of a head");
@@ -155,9 +157,9 @@ struct LatentHeadTiles : LatentRow<C, 32> {
       for (int n = 0; n < kTokenTiles; ++n) {
         FORGE_UNROLL
         for (int i = 0; i < kSums; ++i)
-          lds.scores.set((wave_id() * kGroup + m * T::kM + T::c_row(lane, i)) * kScoreStride + n * T::kN +
-                             T::c_column(lane, i),
-                         scores[m][n][i]);
+          lds.scores.set(
+              (wave_id() * kGroup + m * T::kM + T::c_row(lane, i)) * kScoreStride + n * T::kN + T::c_column(lane, i),
+              scores[m][n][i]);
       }
     }
   }

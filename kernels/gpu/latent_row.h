@@ -53,9 +53,9 @@ struct LatentRow {
   static constexpr int kJobs = ceil_div(C::kHeads, kGroup), kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
   static constexpr int kColumns = C::kHeads * kValueDim;
   static constexpr int kPartial = kValueDim + 4;  ///< of a head: values, maximum, sum, and two that keep 16 bytes
-  static constexpr int kMerged = square_root_up(C::kWorkers);        ///< workers of a group
-  static constexpr int kGroups = ceil_div(C::kWorkers, kMerged);     ///< at most kMerged
-  static constexpr int kCounters = kGroups > 1 ? 1 + kGroups : 1;    ///< of a job: of its groups, of the workers of each
+  static constexpr int kMerged = square_root_up(C::kWorkers);      ///< workers of a group
+  static constexpr int kGroups = ceil_div(C::kWorkers, kMerged);   ///< at most kMerged
+  static constexpr int kCounters = kGroups > 1 ? 1 + kGroups : 1;  ///< of a job: of its groups, of the workers of each
   static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
   static constexpr bool kSparse = C::kSelected > 0;
@@ -72,9 +72,7 @@ struct LatentRow {
     Shared<float, kGroup> factors, maxima, sums;
     Shared<float, kGroup * kMerged> weights;  ///< [kGroup][kMerged] what the values of each share count
     Shared<u32, 1> flag;
-    FORGE_DEVICE float value(int h, int dim) const {
-      return values.scalar(h * kHeadFours * 4 + dim) * factors.get(h);
-    }
+    FORGE_DEVICE float value(int h, int dim) const { return values.scalar(h * kHeadFours * 4 + dim) * factors.get(h); }
   };
   /// As Attention::Args; v and sinks are not read. A row with position -1 is padding: its output is zeros.
   struct Args {

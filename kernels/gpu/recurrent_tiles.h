@@ -238,8 +238,8 @@ struct StateTiles {
       U32x4 first, second;
       FORGE_UNROLL
       for (int w = 0; w < 4; ++w) {
-        first.at[w] = S::lows(two[2 * w], two[2 * w + 1]);
-        second.at[w] = S::highs(two[2 * w], two[2 * w + 1]);
+        first.at[w] = low_halves(two[2 * w], two[2 * w + 1]);
+        second.at[w] = high_halves(two[2 * w], two[2 * w + 1]);
       }
       lds.units.set(kTurned + unit_place(row, unit), first);
       lds.units.set(kTurned + unit_place(row + 1, unit), second);
@@ -341,8 +341,8 @@ struct StateTiles {
   }
 
   /// The state is 2^4 times as large in registers, so that fewer of its elements are subnormal in f16, which gfx90a
-  /// takes for zero. Where it or a chunk's inputs would be above kMost, a wave lowers its power of two: f16 ends at 2^16,
-  /// and sums of a chunk need room.
+  /// takes for zero. Where it or a chunk's inputs would be above kMost, a wave lowers its power of two: f16 ends at
+  /// 2^16, and sums of a chunk need room.
   static constexpr float kRaise = 16, kMost = 4096;
   FORGE_DEVICE static void keep_in_range(const Lds& lds, const Chunk& chunk, Tokens& values, State& state,
                                          float& raise) {

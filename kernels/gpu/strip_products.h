@@ -59,10 +59,6 @@ struct Strip {
     return (first + unit_place(row, place(k) / 8)) * 8 + place(k) % 8;
   }
 
-  /// The low halves of two words, and the high ones.
-  FORGE_DEVICE static u32 lows(u32 first, u32 second) { return (first & 0xffffu) | second << 16; }
-  FORGE_DEVICE static u32 highs(u32 first, u32 second) { return first >> 16 | (second & 0xffff0000u); }
-
   /// Rows step * 16 .. + 15 of a strip as a factor. All lanes of the wave.
   template <int Tiles>
   FORGE_DEVICE static Factor factor(const float (&sums)[Tiles][kSums], int step) {
@@ -82,8 +78,8 @@ struct Strip {
       for (int w = 0; w < kWords / 2; ++w) {
         const u32 own = f16_pair(sums[step][2 * w], sums[step][2 * w + 1]), other = shuffle_xor<16>(own);
         const u32 evens = odd ? other : own, odds = odd ? own : other;
-        out.words[2 * w] = lows(evens, odds);
-        out.words[2 * w + 1] = highs(evens, odds);
+        out.words[2 * w] = low_halves(evens, odds);
+        out.words[2 * w + 1] = high_halves(evens, odds);
       }
     }
     return out;

@@ -49,7 +49,10 @@ bool same(Site a, Site b) {
 class Machine {
  public:
   Machine()
-      : lane_(kThreadsMax), brought_(2 * kThreadsMax * kBringMax), lds_(kLaunchedLdsMax + kLdsAlignment), pool_(run_lanes) {}
+      : lane_(kThreadsMax),
+        brought_(2 * kThreadsMax * kBringMax),
+        lds_(kLaunchedLdsMax + kLdsAlignment),
+        pool_(run_lanes) {}
 
   void start(const Kernel& kernel, const void* args, std::vector<int> wave_order, std::vector<int> lane_order);
   void block(int number);

@@ -1,6 +1,6 @@
 // Attention on latents gives softmax(q k) k', k' being the first columns of k, compared with f64: rows of several
-// sequences, padding, numbers of heads that blocks share, any number of workers per row, and selected positions; without
-// matrix instructions, and with those of every vendor.
+// sequences, padding, numbers of heads that blocks share, any number of workers per row, and selected positions;
+// without matrix instructions, and with those of every vendor.
 
 #include "tests/gpu_host/attention_case.h"
 
@@ -29,8 +29,11 @@ const std::vector<std::vector<AttentionRow>> kSteps{{{0, 0}},
 constexpr AttentionSelection kSelections[] = {{}, {40, 1}, {5, 8}, {3, 7}, {300, 1}};
 
 /// For matrix instructions: whole slabs of 32 columns, and whole tiles of heads, of which the last may be partly real.
-constexpr Rows kTileRows[] = {{{16, 1, 576}, 512, 16}, {{20, 1, 96}, 64, 16}, {{40, 1, 288}, 256, 32},
-                              {{3, 1, 64}, 48, 16},    {{128, 1, 64}, 32, 32}};
+constexpr Rows kTileRows[] = {{{16, 1, 576}, 512, 16},
+                              {{20, 1, 96}, 64, 16},
+                              {{40, 1, 288}, 256, 32},
+                              {{3, 1, 64}, 48, 16},
+                              {{128, 1, 64}, 32, 32}};
 
 struct LatentCase {
   Rows rows;
@@ -88,8 +91,9 @@ TEST_CASE("attention on latents gives softmax(q k) of the keys' first columns") 
 }
 
 TEST_CASE("attention on latents by matrix instructions whose rows are heads gives the same") {
-  const Choice<6> sizes{std::size(kTileRows),  std::size(kWorkers),       kAttentionOutputs,
-                        static_cast<int>(kSteps.size()), std::size(kInstructions), std::size(kSelections)};
+  const Choice<6> sizes{std::size(kTileRows),     std::size(kWorkers),
+                        kAttentionOutputs,        static_cast<int>(kSteps.size()),
+                        std::size(kInstructions), std::size(kSelections)};
   std::vector<LatentCase> cases;
   for (const auto& at : cases_of(sizes, [](const Choice<6>& at) {
          const auto& rows = kTileRows[at[0]];

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
-#include "codegen/gpu/compile/compile_service.h"
 #include "codegen/gpu/attention_config.h"
+#include "codegen/gpu/compile/compile_service.h"
 #include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/matmul_config.h"
 #include "codegen/gpu/matmul_draft.h"
@@ -297,8 +297,8 @@ TEST_CASE("sparse attention of one token does not spill") {
         kernels.add(kernel_source(target, kernel, select_text(target, kernel, by_blocks)));
     kernels.add(kernel_source(target, "latent_attention", latent_text(target, false)));
     for (const auto& kernel : compiled(target, kernels)) {
-      INFO(target.name << ": " << kernel.facts.registers << " registers, "
-                       << kernel.facts.spill_bytes << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
+      INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
+                       << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
       CHECK(kernel.facts.spill_bytes <= 0);
       CHECK(kernel.facts.lds_bytes <= target.lds_bytes_per_block);
     }
