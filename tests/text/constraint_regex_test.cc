@@ -61,7 +61,13 @@ TEST_CASE("the syntax of ECMA-262", "[regex]") {
       {"\\x41\\u0042\\u{1F600}\\uD83D\\uDE00\\cJ\\0", {std::string_view("AB😀😀\n\0", 12)}, {"AB"}},
       {"\\.\\/\\-\\\"\\$", {"./-\"$"}, {"a/-\"$"}},
       {".", {"a", "é", "😀"}, {"\n", "\r", "\xE2\x80\xA8", ""}},
-      {"\\s\\S", {" a", "\xC2\xA0x", "\xEF\xBB\xBF."}, {"a ", "  "}},
+      {"\\s\\S", {" a", "\xC2\xA0x"}, {"a ", "  ", "\xEF\xBB\xBF.", " \xEF\xBB\xBF", " \x1C", "\x1Cx", " \xC2\x85"}},
+      {"[\\s][^\\s]", {" a", "\xC2\xA0x"}, {"a ", "  ", "\xEF\xBB\xBF.", " \xEF\xBB\xBF", " \x1C", "\x1Cx"}},
+      {"a.b",
+       {"axb"},
+       {"a\nb", "a\rb",
+        "a\xE2\x80\xA8"
+        "b"}},
       {"\\D\\W", {"a ", "é-"}, {"1 ", "aa"}},
       {"\\p{L}+", {"aéΩ東"}, {"1", ""}},
       {"\\p{Lu}\\p{Lowercase_Letter}\\P{gc=N}", {"Aéx"}, {"aaa", "Aa1"}},
@@ -110,6 +116,7 @@ TEST_CASE("anchors hold wherever they stand", "[regex]") {
 
 TEST_CASE("look-ahead at the beginning of the text", "[regex]") {
   const std::vector<Case> cases{
+      {"^(?!.*\\s)[^]*$", {"ab"}, {"a b", "a\xEF\xBB\xBF", "a\x1C"}},
       {"^(?!a)[ab]+$", {"b", "ba"}, {"", "a", "ab"}},
       {"^(?=.*\\d)(?=.*[a-z])\\w{3,}$", {"ab1", "1ab2"}, {"abc", "123", "a1"}},
       {"^(?!a$|b{2}$)[ab]*", {"", "b", "ab", "bbb"}, {"a", "bb"}},

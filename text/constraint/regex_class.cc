@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <iterator>
 #include <span>
 
 #include "support/error.h"
@@ -13,9 +14,10 @@ namespace forge::text::constraint {
 namespace {
 
 constexpr CodeRange kDigits[]{{'0', '9'}}, kWord[]{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-/// WhiteSpace and LineTerminator of ECMA-262.
+/// WhiteSpace and LineTerminator of ECMA-262 that are white space to Python too, and what only one of them has.
 constexpr CodeRange kSpaces[]{{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-                              {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+                              {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}},
+    kSpacesOfOne[]{{0x1C, 0x1F}, {0x85, 0x85}, {0xFEFF, 0xFEFF}};
 
 CodeRanges ranges_of(std::span<const CodeRange> ranges) {
   return {ranges.begin(), ranges.end()};
@@ -30,8 +32,15 @@ bool is_surrogate(std::uint32_t code) {
 
 }  // namespace
 
-CodeRanges dot_ranges() {
+CodeRanges RegexReader::dot() const {
+  if (either_) return complement({{'\n', '\n'}});
   return complement({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
+}
+
+CodeRanges RegexReader::spaces(bool negated) const {
+  auto ranges = ranges_of(kSpaces);
+  if (either_ != negated) ranges.insert(ranges.end(), std::begin(kSpacesOfOne), std::end(kSpacesOfOne));
+  return negated ? complement(std::move(ranges)) : normalized(std::move(ranges));
 }
 
 void RegexReader::fail(const std::string& what) const {
@@ -117,9 +126,8 @@ RegexReader::Escape RegexReader::any_escape(bool in_class) {
     case 'W':
       return {complement(ranges_of(kWord)), true};
     case 's':
-      return {ranges_of(kSpaces), true};
     case 'S':
-      return {complement(ranges_of(kSpaces)), true};
+      return {spaces(c == 'S'), true};
     case 'p':
     case 'P':
       return {property(c == 'P'), true};
@@ -171,6 +179,7 @@ RegexReader::Escape RegexReader::class_atom() {
 
 CodeRanges RegexReader::bracketed() {
   const bool negated = take("^");
+  if (negated) negate();
   CodeRanges all;
   while (!take("]")) {
     const auto first = class_atom();
@@ -188,7 +197,9 @@ CodeRanges RegexReader::bracketed() {
     }
     all.insert(all.end(), first.ranges.begin(), first.ranges.end());
   }
-  return negated ? complement(std::move(all)) : normalized(std::move(all));
+  if (!negated) return normalized(std::move(all));
+  negate();
+  return complement(std::move(all));
 }
 
 }  // namespace forge::text::constraint

@@ -13,10 +13,13 @@ namespace forge::text::constraint {
   return c >= '0' && c <= '9';
 }
 
-/// A place in the text of an expression.
+/// A place in the text of an expression. either: what \s and '.' stand for by one of the dialects, else by both.
 class RegexReader {
  public:
-  explicit RegexReader(std::string_view pattern) : pattern_(pattern) {}
+  RegexReader(std::string_view pattern, bool either) : pattern_(pattern), either_(either) {}
+
+  /// Behind a negation a text matches by both dialects if it does not match by either; a second call ends that.
+  void negate() { either_ = !either_; }
 
   [[nodiscard]] bool done() const { return at_ >= pattern_.size(); }
   /// The next byte, 0 at the end.
@@ -36,6 +39,8 @@ class RegexReader {
   CodeRanges escape();
   /// A class in brackets, its '[' taken already.
   CodeRanges bracketed();
+  /// '.', every character but line terminators.
+  [[nodiscard]] CodeRanges dot() const;
   /// A decimal number of a quantifier; refuses more than a thousand million. Precondition: a digit is next.
   std::uint32_t number();
 
@@ -47,14 +52,13 @@ class RegexReader {
   Escape any_escape(bool in_class);
   Escape class_atom();
   CodeRanges property(bool negated);
+  [[nodiscard]] CodeRanges spaces(bool negated) const;
   std::uint32_t hex(std::size_t digits);
   std::uint32_t unicode_escape();
 
   std::string_view pattern_;
   std::size_t at_ = 0;
+  bool either_;
 };
-
-/// '.', every character but line terminators.
-[[nodiscard]] CodeRanges dot_ranges();
 
 }  // namespace forge::text::constraint

@@ -14,7 +14,7 @@ using Kind = RegexNode::Kind;
 
 class Parser {
  public:
-  Parser(RegularPool& pool, std::string_view pattern) : pool_(pool), in_(pattern) {}
+  Parser(RegularPool& pool, std::string_view pattern, bool either) : pool_(pool), in_(pattern, either) {}
 
   RegexNode whole() {
     if (in_.peek() == '^' && in_.peek(1) == '(' && in_.peek(2) == '?' && (in_.peek(3) == '=' || in_.peek(3) == '!'))
@@ -36,7 +36,9 @@ class Parser {
       if (!is_negative && !in_.take("(?=")) break;
       RegexNode begins{.kind = Kind::kConcat};
       begins.parts.push_back({.kind = Kind::kStart});
+      if (is_negative) in_.negate();
       begins.parts.push_back(alternatives(1));
+      if (is_negative) in_.negate();
       begins.parts.push_back(language(pool_.star(any_character(pool_))));
       if (!in_.take(")")) in_.fail("a group ( is not closed");
       const auto texts = language_of(pool_, begins);
@@ -122,7 +124,7 @@ class Parser {
       if (!in_.take(")")) in_.fail("a group ( is not closed");
       return node;
     }
-    if (in_.take(".")) return language(utf8_of(pool_, dot_ranges()));
+    if (in_.take(".")) return language(utf8_of(pool_, in_.dot()));
     if (in_.take("[")) return language(utf8_of(pool_, in_.bracketed()));
     if (in_.take("\\")) return language(utf8_of(pool_, in_.escape()));
     if (const char c = in_.peek(); c == '*' || c == '+' || c == '?') in_.fail("nothing to repeat");
@@ -174,13 +176,15 @@ RegexNode searched(RegularPool& pool, RegexNode root) {
 
 }  // namespace
 
-Expr parse_regex(RegularPool& pool, std::string_view pattern, RegexMatch match) {
+Expr parse_regex(RegularPool& pool, std::string_view pattern, RegexMatch match, RegexDialects dialects) {
   if (pattern.size() > kRegexBytesMax)
     throw Error(ErrorCode::kUsage, fmt::format("the regular expression has {} bytes", pattern.size()),
                 fmt::format("the limit is {}", kRegexBytesMax));
-  const auto key = (match == RegexMatch::kSearch ? "search " : "whole ") + std::string(pattern);
+  const bool either = dialects == RegexDialects::kEither;
+  const auto key =
+      fmt::format("{} {} {}", match == RegexMatch::kSearch ? "search" : "whole", either ? "either" : "both", pattern);
   if (const auto known = pool.remembered(key)) return *known;
-  Parser parser(pool, pattern);
+  Parser parser(pool, pattern, either);
   auto root = parser.whole();
   if (match == RegexMatch::kSearch) root = searched(pool, std::move(root));
   auto all = parser.conditions();

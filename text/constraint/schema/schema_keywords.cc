@@ -193,11 +193,13 @@ void SchemaNormalizer::add_numbers(const SchemaJson& schema, NormalSchema& norma
   normal.numbers = pool().is_empty(language) ? RegularPool::kEmpty : pool().flattened(language, 1000);
 }
 
-Expr SchemaNormalizer::pattern(const SchemaJson& schema, const std::string& keyword, const std::string& expression) {
-  if (const auto known = patterns_.find(expression); known != patterns_.end()) return known->second;
+Expr SchemaNormalizer::pattern(const SchemaJson& schema, const std::string& keyword, const std::string& expression,
+                               RegexDialects dialects) {
+  const std::pair key(expression, dialects);
+  if (const auto known = patterns_.find(key); known != patterns_.end()) return known->second;
   try {
-    const auto language = parse_regex(pool(), expression, RegexMatch::kSearch);
-    patterns_.emplace(expression, language);
+    const auto language = parse_regex(pool(), expression, RegexMatch::kSearch, dialects);
+    patterns_.emplace(key, language);
     return language;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUsage) throw;
@@ -242,6 +244,24 @@ void SchemaNormalizer::add_texts(const SchemaJson& schema, NormalSchema& normal)
   }
 }
 
+/// Names that match a pattern by one dialect of expressions alone (RegexDialects), without those that `rule` declares.
+/// None for a pattern that is too complex to tell.
+Expr SchemaNormalizer::disputed_names(const SchemaJson& schema, const std::string& expression,
+                                      const PropertyRule& rule) {
+  const auto both = pattern(schema, "patternProperties", expression);
+  const auto either = pattern(schema, "patternProperties", expression, RegexDialects::kEither);
+  if (both == either) return RegularPool::kEmpty;
+  try {
+    auto names = pool().and_({either, pool().not_(both), json_.text()});
+    if (pool().is_empty(names)) return RegularPool::kEmpty;
+    for (const auto& [name, value] : rule.names) names = pool().and_({names, pool().not_(pool().literal(name))});
+    return names;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kMemory) throw;
+    return RegularPool::kEmpty;
+  }
+}
+
 void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal) {
   ObjectCase object;
   PropertyRule rule;
@@ -256,15 +276,22 @@ void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal
       if (tracks) evaluated.push_back(pool().literal(name));
     }
   }
+  // A name that is in dispute is of the pattern to one client and of the others to the next: it must satisfy both.
+  std::vector<Expr> disputed;
   if (const auto* patterns = keyword_at(schema, "patternProperties")) {
     if (!patterns->is_object()) document_.refuse(schema, "patternProperties", "it must be an object");
     for (const auto& [expression, part] : patterns->items()) {
       rule.patterns.emplace_back(pattern(schema, "patternProperties", expression), ref(part));
       if (tracks) evaluated.push_back(rule.patterns.back().first);
+      const auto names = disputed_names(schema, expression, rule);
+      if (names == RegularPool::kEmpty) continue;
+      rule.patterns.emplace_back(names, ref(part));
+      disputed.push_back(names);
     }
   }
   if (const auto* others = keyword_at(schema, "additionalProperties")) {
     rule.others = ref(*others);
+    if (!disputed.empty() && rule.others != kAnyValue) rule.patterns.emplace_back(pool().or_(disputed), rule.others);
     evaluated = {json_.text()};
   }
   if (!rule.names.empty() || !rule.patterns.empty() || rule.others != kAnyValue)

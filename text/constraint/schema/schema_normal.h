@@ -17,6 +17,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "text/constraint/regex_syntax.h"
 #include "text/constraint/schema/json_language.h"
 #include "text/constraint/schema/schema_document.h"
 
@@ -169,7 +170,9 @@ class SchemaNormalizer {
   const SchemaJson& list_of(const SchemaJson& schema, const char* keyword);
   std::optional<std::uint32_t> count(const SchemaJson& schema, const char* keyword);
   std::uint32_t name_number(const std::string& name);
-  Expr pattern(const SchemaJson& schema, const std::string& keyword, const std::string& expression);
+  Expr pattern(const SchemaJson& schema, const std::string& keyword, const std::string& expression,
+               RegexDialects dialects = RegexDialects::kBoth);
+  Expr disputed_names(const SchemaJson& schema, const std::string& expression, const PropertyRule& rule);
 
   SchemaDocument& document_;
   JsonLanguage& json_;
@@ -180,7 +183,7 @@ class SchemaNormalizer {
   std::map<SchemaSet, std::unique_ptr<NormalSchema>> normals_;
   std::unordered_map<SchemaSet, bool> inhabited_;
   std::unordered_set<SchemaSet> open_sets_;
-  std::map<std::string, Expr, std::less<>> patterns_;
+  std::map<std::pair<std::string, RegexDialects>, Expr> patterns_;
   std::map<std::string, std::uint32_t, std::less<>> name_numbers_;
   std::vector<std::string_view> names_;  // by number
   bool met_open_set_ = false;
