@@ -8,17 +8,11 @@ namespace {
 
 constexpr std::size_t kMarkerBytesMax = 64;
 
-bool is_upper(char c) {
-  return c >= 'A' && c <= 'Z';
-}
-
-/// Whether `c` may be inside brackets. A letter or '/' is first, so that the beginning tells a marker from a list.
-bool is_in_brackets(char c, bool first) {
-  return is_upper(c) || c == '/' || (c == '_' && !first);
-}
-
-/// Whether `c` may be inside a tag.
-bool is_inside(char c) {
+/// Whether text[i] may be inside the marker that text[0] opens: in angle or in square brackets. In these a capital or
+/// '/' is first, so that the beginning tells a marker from a list.
+bool is_inside(std::string_view text, std::size_t i) {
+  const char c = text[i];
+  if (text[0] == '[') return (c >= 'A' && c <= 'Z') || c == '/' || (c == '_' && i > 1);
   return static_cast<unsigned char>(c) > 0x20 && std::string_view("<>\"'=(){}[],;\\").find(c) == std::string_view::npos;
 }
 
@@ -32,10 +26,10 @@ std::size_t begun_marker(std::string_view text, std::string_view marker) {
 
 std::size_t marker_size(std::string_view text) {
   if (text.size() < 3 || (text[0] != '<' && text[0] != '[')) return 0;
-  const bool tag = text[0] == '<';
+  const char end = text[0] == '<' ? '>' : ']';
   for (std::size_t i = 1; i < std::min(text.size(), kMarkerBytesMax); ++i) {
-    if (text[i] == (tag ? '>' : ']')) return i > 1 ? i + 1 : 0;
-    if (tag ? !is_inside(text[i]) : !is_in_brackets(text[i], i == 1)) return 0;
+    if (text[i] == end) return i > 1 ? i + 1 : 0;
+    if (!is_inside(text, i)) return 0;
   }
   return 0;
 }
@@ -43,7 +37,7 @@ std::size_t marker_size(std::string_view text) {
 bool may_become_marker(std::string_view text) {
   if (text.empty() || (text[0] != '<' && text[0] != '[') || text.size() >= kMarkerBytesMax) return false;
   for (std::size_t i = 1; i < text.size(); ++i)
-    if (text[0] == '<' ? !is_inside(text[i]) : !is_in_brackets(text[i], i == 1)) return false;
+    if (!is_inside(text, i)) return false;
   return true;
 }
 

@@ -244,18 +244,15 @@ void SchemaNormalizer::add_texts(const SchemaJson& schema, NormalSchema& normal)
   }
 }
 
-/// Names that match a pattern by one dialect of expressions alone (RegexDialects), without those that `rule` declares.
-/// None for a pattern that is too complex to tell.
-Expr SchemaNormalizer::disputed_names(const SchemaJson& schema, const std::string& expression,
-                                      const PropertyRule& rule) {
+/// Names that match a pattern by one dialect of expressions alone (RegexDialects). None for a pattern that is too
+/// complex to tell.
+Expr SchemaNormalizer::disputed_names(const SchemaJson& schema, const std::string& expression) {
   const auto both = pattern(schema, "patternProperties", expression);
   const auto either = pattern(schema, "patternProperties", expression, RegexDialects::kEither);
   if (both == either) return RegularPool::kEmpty;
   try {
-    auto names = pool().and_({either, pool().not_(both), json_.text()});
-    if (pool().is_empty(names)) return RegularPool::kEmpty;
-    for (const auto& [name, value] : rule.names) names = pool().and_({names, pool().not_(pool().literal(name))});
-    return names;
+    const auto names = pool().and_({either, pool().not_(both), json_.text()});
+    return pool().is_empty(names) ? RegularPool::kEmpty : names;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kMemory) throw;
     return RegularPool::kEmpty;
@@ -267,7 +264,7 @@ void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal
   PropertyRule rule;
   std::vector<std::uint32_t> declared, listed;
   const bool tracks = document_.tracks_evaluated();
-  std::vector<Expr> evaluated;
+  std::vector<Expr> evaluated, disputed;
   if (const auto* properties = keyword_at(schema, "properties")) {
     if (!properties->is_object()) document_.refuse(schema, "properties", "it must be an object");
     for (const auto& [name, part] : properties->items()) {
@@ -276,14 +273,14 @@ void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal
       if (tracks) evaluated.push_back(pool().literal(name));
     }
   }
-  // A name that is in dispute is of the pattern to one client and of the others to the next: it must satisfy both.
-  std::vector<Expr> disputed;
+  // A name in dispute is the pattern's to one client and, undeclared, one of the others to the next: it must satisfy
+  // both.
   if (const auto* patterns = keyword_at(schema, "patternProperties")) {
     if (!patterns->is_object()) document_.refuse(schema, "patternProperties", "it must be an object");
     for (const auto& [expression, part] : patterns->items()) {
       rule.patterns.emplace_back(pattern(schema, "patternProperties", expression), ref(part));
       if (tracks) evaluated.push_back(rule.patterns.back().first);
-      const auto names = disputed_names(schema, expression, rule);
+      const auto names = disputed_names(schema, expression);
       if (names == RegularPool::kEmpty) continue;
       rule.patterns.emplace_back(names, ref(part));
       disputed.push_back(names);
@@ -291,7 +288,11 @@ void SchemaNormalizer::add_object(const SchemaJson& schema, NormalSchema& normal
   }
   if (const auto* others = keyword_at(schema, "additionalProperties")) {
     rule.others = ref(*others);
-    if (!disputed.empty() && rule.others != kAnyValue) rule.patterns.emplace_back(pool().or_(disputed), rule.others);
+    if (!disputed.empty() && rule.others != kAnyValue) {
+      std::vector<Expr> names;
+      for (const auto& [name, value] : rule.names) names.push_back(pool().literal(name));
+      rule.patterns.emplace_back(pool().and_({pool().or_(disputed), pool().not_(pool().or_(names))}), rule.others);
+    }
     evaluated = {json_.text()};
   }
   if (!rule.names.empty() || !rule.patterns.empty() || rule.others != kAnyValue)

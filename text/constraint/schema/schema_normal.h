@@ -172,7 +172,7 @@ class SchemaNormalizer {
   std::uint32_t name_number(const std::string& name);
   Expr pattern(const SchemaJson& schema, const std::string& keyword, const std::string& expression,
                RegexDialects dialects = RegexDialects::kBoth);
-  Expr disputed_names(const SchemaJson& schema, const std::string& expression, const PropertyRule& rule);
+  Expr disputed_names(const SchemaJson& schema, const std::string& expression);
 
   SchemaDocument& document_;
   JsonLanguage& json_;
