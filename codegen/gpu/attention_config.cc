@@ -53,29 +53,19 @@ std::optional<AttentionConfig::Tiles> choose_latent_tiles(const GpuTarget& targe
   const auto out = choose_attention_tiles(target, attention, bounds, tuning, kLatentPartMax);
   if (!out || out->parts == 1) return std::nullopt;
   const auto slabs = attention.head_dim / kSlab, slabs_of_part = (slabs + out->parts - 1) / out->parts;
-  const auto waves = out->heads * out->tokens / kTileRows * out->parts;
-  const bool fits = attention.head_dim * kChunk * 2 + waves * kScoreBytes <= kSharedMost;
+  const bool fits = attention.head_dim * kChunk * 2 + out->waves() * kScoreBytes <= kSharedMost;
   return fits && (out->parts - 1) * slabs_of_part < slabs ? out : std::nullopt;
 }
 
-/// The least n with n * n >= count.
-std::int64_t square_root_up(std::int64_t count) {
-  std::int64_t n = 1;
-  while (n * n < count) ++n;
-  return n;
-}
-
 /// An upper bound of sizeof(LatentHeadTiles::Lds).
-std::int64_t latent_head_tiles_bytes(const LatentConfig& config, const ir::AttentionAttrs& attention,
-                                     std::int64_t stages) {
+std::int64_t latent_head_tiles_bytes(const LatentConfig& config, const ir::AttentionAttrs& attention) {
   constexpr std::int64_t kChunk = 32, kFound = 256 * 4;
   const auto row = (attention.head_dim / 8 | 1) * 16, slabs = attention.head_dim / 32;
   const auto slabs_of_wave = (slabs + config.waves - 1) / config.waves;
   const auto score_waves = (slabs + slabs_of_wave - 1) / slabs_of_wave, heads = config.heads_per_block;
-  const auto work = stages * kChunk * row + score_waves * heads * (kChunk + 4) * 4 + heads * kChunk * 2 + heads * 4 +
-                    (attention.selected > 0 ? kFound : 16);
-  const auto share =
-      heads * (value_dim_of(attention) + 4) * 4 + 3 * heads * 4 + heads * square_root_up(config.workers) * 4 + 16;
+  const auto work = config.stages * kChunk * row + score_waves * heads * (kChunk + 4) * 4 + heads * kChunk * 2 +
+                    heads * 4 + (attention.selected > 0 ? kFound : 16);
+  const auto share = heads * (value_dim_of(attention) + 4) * 4 + 3 * heads * 4 + heads * config.merged * 4 + 16;
   return (std::max(work, share) + 15) / 16 * 16;
 }
 
@@ -89,15 +79,12 @@ LatentConfig choose_latent_attention(const GpuTarget& target, const ir::Attentio
   using Kernel = LatentConfig::Kernel;
   LatentConfig out;
   if (asked.tiles.value_or(true)) out.tiles = choose_latent_tiles(target, attention, bounds, tuning);
-  const bool matrix = target.matrix != MatrixKind::kNone && attention.head_dim % 32 == 0 &&
-                      tuned(tuning, "matrix", kMatrixByDefault) == 1 && tuned(tuning, "head_tiles", 1) == 1;
-  if (out.tiles && !matrix) out.tiles.reset();
+  const bool matrix = may_use_matrix_instructions(target, tuning) && attention.head_dim % 32 == 0;
   out.kernel = out.tiles ? Kernel::kTiles : matrix ? Kernel::kHeadTiles : Kernel::kRows;
   if (matrix) {
     out.heads_per_block = std::clamp<std::int64_t>(tuned(tuning, "heads", kTileRows), 1, 2 * kTileRows);
     out.heads_per_block = (out.heads_per_block + kTileRows - 1) / kTileRows * kTileRows;
-    out.waves =
-        out.tiles ? out.tiles->heads * out.tiles->tokens / kTileRows * out.tiles->parts : kTileThreads / target.wave;
+    out.waves = out.tiles ? out.tiles->waves() : kTileThreads / target.wave;
   } else {
     const auto heads_max = tuned_positive(tuning, "heads", kHeadsMost);
     for (std::int64_t heads = 2; heads <= heads_max; ++heads)
@@ -116,15 +103,21 @@ LatentConfig choose_latent_attention(const GpuTarget& target, const ir::Attentio
     out.workers = 1;
     out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
   }
-  const auto merged = square_root_up(out.workers), groups = (out.workers + merged - 1) / merged;
+  while (out.merged * out.merged < out.workers) ++out.merged;
+  const auto groups = (out.workers + out.merged - 1) / out.merged;
   out.counters = groups > 1 ? 1 + groups : 1;
   out.blocks += rows * out.jobs * out.workers;
   if (out.workers > 1) out.scratch_bytes = out.blocks * out.heads_per_block * (value_dim_of(attention) + 4) * 4;
   if (matrix && target.copies) {
-    const auto bytes = latent_head_tiles_bytes(out, attention, out.tiles ? 1 : 2);
-    if (bytes > kStatic) out.lds_bytes = bytes;
+    out.stages = out.tiles ? 1 : 2;
+    if (latent_head_tiles_bytes(out, attention) > target.lds_bytes_per_block) out.stages = 1;
+    if (const auto bytes = latent_head_tiles_bytes(out, attention); bytes > kStatic) out.lds_bytes = bytes;
   }
   return out;
+}
+
+std::int64_t AttentionConfig::Tiles::waves() const {
+  return heads * tokens / kTileRows * parts;
 }
 
 KernelText LatentConfig::kernel_text() const {
@@ -142,7 +135,9 @@ KernelText LatentConfig::kernel_text() const {
   text.config.number("kHeadsPerBlock", heads_per_block)
       .number("kWaves", waves)
       .number("kWorkers", workers)
+      .number("kMerged", merged)
       .number("kTokensPerWorker", tokens_per_worker);
+  if (kernel != Kernel::kRows) text.config.number("kStages", stages);
   if (tiles) write_tiles(*tiles, text.config);
   return text;
 }
@@ -174,7 +169,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   // The grid of AttentionTiles has blocks for tiles and, behind them, blocks for single rows (attention_tiles.h).
   if (out.tiles) {
     out.workers = 1;
-    out.waves = out.tiles->heads * out.tiles->tokens / kTileRows * out.tiles->parts;
+    out.waves = out.tiles->waves();
     out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
   }
   out.blocks += rows * jobs * out.workers;

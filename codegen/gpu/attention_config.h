@@ -18,9 +18,10 @@ namespace forge::codegen {
 struct AttentionConfig {
   /// Prefill by matrix instructions (kernels/gpu/attention_tiles.h).
   struct Tiles {
-    std::int64_t heads = 1, tokens = 16;  ///< of a block
-    std::int64_t chunk = 32;              ///< tokens of the context per iteration
-    std::int64_t parts = 1;               ///< waves that share a head's columns
+    std::int64_t heads = 1, tokens = 16;       ///< of a block
+    std::int64_t chunk = 32;                   ///< tokens of the context per iteration
+    std::int64_t parts = 1;                    ///< waves that share a head's columns
+    [[nodiscard]] std::int64_t waves() const;  ///< of a block
   };
   std::int64_t heads_per_block = 0, workers = 1, waves = 8, tokens_per_worker = 256, team_tokens = 8;
   std::optional<Tiles> tiles;      ///< none for few rows, unsuitable head_dim, or targets without matrix instructions
@@ -39,6 +40,8 @@ struct LatentConfig {
   enum class Kernel : std::uint8_t { kRows, kHeadTiles, kTiles };
   Kernel kernel = Kernel::kRows;
   std::int64_t heads_per_block = 1, waves = 1, workers = 1, tokens_per_worker = 64;
+  std::int64_t merged = 1;                      ///< workers whose shares are merged first
+  std::int64_t stages = 1;                      ///< chunks in shared memory, of kHeadTiles
   std::optional<AttentionConfig::Tiles> tiles;  ///< of kTiles
   std::int64_t jobs = 1;                        ///< blocks of a row and a worker
   std::int64_t counters = 1;                    ///< of a job

@@ -98,9 +98,7 @@ void GpuChooser::short_conv(std::span<const ir::NodeId> nodes) {
 
 void GpuChooser::state_update(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
                               std::int64_t vectors, std::int64_t per_column, std::vector<PointerArgument> arguments) {
-  const ir::Value out{node, 0};
-  const auto& bounds = binding_.bounds;
-  const auto rows = rows_of_step(graph_.type(out).shape[0]);
+  const auto rows = rows_of_step(graph_.type({node, 0}).shape[0]);
   const auto wave = target_.wave;
   const auto lanes = lanes_for(shape.rows);
   const auto threads = std::clamp<std::int64_t>((shape.columns * lanes + wave - 1) / wave * wave, wave, kStateThreads);
@@ -109,16 +107,25 @@ void GpuChooser::state_update(ir::NodeId node, std::string_view rule, const Conf
   auto piece = std::min(rows.bound, kPieceTokens);
   while (piece > 1 && piece * token_bytes > kPieceBytesMax) piece /= 2;
   KernelText text{.header = "kernels/gpu/recurrent.h", .kernel = "StateUpdate", .defaults = {}, .before = {}};
-  text.before = fmt::format("struct Params {{\n{}}};\n", params.text());
   text.threads = threads;
+  text.config.number("kLanes", lanes).number("kPiece", piece);
+  out_.step.reason = fmt::format("{} lanes for each of {} columns", lanes, shape.heads * shape.columns);
+  launch_state(node, "", rule, params, shape, block_columns, std::move(text), std::move(arguments));
+}
+
+void GpuChooser::launch_state(ir::NodeId node, std::string_view kind, std::string_view rule, const ConfigText& params,
+                              const StateShape& shape, std::int64_t block_columns, KernelText text,
+                              std::vector<PointerArgument> arguments) {
+  const ir::Value out{node, 0};
+  const auto& bounds = binding_.bounds;
+  const auto rows = rows_of_step(graph_.type(out).shape[0]);
+  text.before = fmt::format("struct Params {{\n{}}};\n", params.text());
   text.blocks = bounds.sequences * shape.heads * ((shape.columns + block_columns - 1) / block_columns);
   text.config.use("Rule", fmt::format("{}<Params>", rule))
       .number("kHeads", shape.heads)
       .number("kColumns", shape.columns)
       .number("kRows", shape.rows)
-      .number("kLanes", lanes)
-      .number("kPiece", piece)
-      .number("kWaves", threads / wave)
+      .number("kWaves", text.threads / target_.wave)
       .number("kSequences", bounds.sequences)
       .number("kTokensTotal", rows.bound)
       .number("kSlotFloats", slot_floats(node))
@@ -126,9 +133,9 @@ void GpuChooser::state_update(ir::NodeId node, std::string_view rule, const Conf
   const auto state = state_arguments(node);
   arguments.insert(arguments.end(), state.begin(), state.end());
   arguments.push_back(of_value(out));
-  const auto& name = ir::op_def(graph_.op(node)).name;
-  out_.step.reason = fmt::format("{} lanes for each of {} columns", lanes, shape.heads * shape.columns);
-  launch(fmt::format("{}_{}x{}x{}_t{}", name, shape.heads, shape.rows, shape.columns, rows.bound), text, arguments);
+  launch(fmt::format("{}{}_{}x{}x{}_t{}", ir::op_def(graph_.op(node)).name, kind, shape.heads, shape.rows,
+                     shape.columns, rows.bound),
+         text, arguments);
 }
 
 /// Prefill takes StateTiles, which loads four floats of keys and queries at once.
@@ -143,34 +150,14 @@ bool GpuChooser::takes_state_tiles(const StateShape& shape, ir::Value keys, ir::
 
 void GpuChooser::state_tiles(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
                              std::vector<PointerArgument> arguments) {
-  const ir::Value out{node, 0};
-  const auto& bounds = binding_.bounds;
-  const auto rows = rows_of_step(graph_.type(out).shape[0]);
   const auto waves = std::min((shape.columns + kTilesColumns - 1) / kTilesColumns, kTilesWavesMax);
-  const auto block_columns = waves * kTilesColumns;
   KernelText text{.header = "kernels/gpu/recurrent_tiles.h",
                   .kernel = "StateTiles",
                   .defaults = "StateTilesDefaults",
                   .before = {}};
-  text.before = fmt::format("struct Params {{\n{}}};\n", params.text());
   text.threads = waves * target_.wave;
-  text.blocks = bounds.sequences * shape.heads * ((shape.columns + block_columns - 1) / block_columns);
-  text.config.use("Rule", fmt::format("{}<Params>", rule))
-      .number("kHeads", shape.heads)
-      .number("kColumns", shape.columns)
-      .number("kRows", shape.rows)
-      .number("kWaves", waves)
-      .number("kSequences", bounds.sequences)
-      .number("kTokensTotal", rows.bound)
-      .number("kSlotFloats", slot_floats(node))
-      .number("kOutFloats", row_floats(out));
-  const auto state = state_arguments(node);
-  arguments.insert(arguments.end(), state.begin(), state.end());
-  arguments.push_back(of_value(out));
-  const auto& name = ir::op_def(graph_.op(node)).name;
-  out_.step.reason = fmt::format("chunks of tokens by matrix instructions, {} columns a block", block_columns);
-  launch(fmt::format("{}_tiles_{}x{}x{}_t{}", name, shape.heads, shape.rows, shape.columns, rows.bound), text,
-         arguments);
+  out_.step.reason = fmt::format("chunks of tokens by matrix instructions, {} columns a block", waves * kTilesColumns);
+  launch_state(node, "_tiles", rule, params, shape, waves * kTilesColumns, std::move(text), std::move(arguments));
 }
 
 void GpuChooser::delta_rule(ir::NodeId node) {

@@ -136,6 +136,11 @@ class GpuChooser {
   /// The launch of a StateTiles (kernels/gpu/recurrent_tiles.h), and whether a step takes it. The same.
   void state_tiles(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
                    std::vector<PointerArgument> arguments);
+  /// What both have in common. kind: what their kernels' names have between the operation and the shape; text: the
+  /// kernel, its threads and what else its configuration has.
+  void launch_state(ir::NodeId node, std::string_view kind, std::string_view rule, const ConfigText& params,
+                    const StateShape& shape, std::int64_t block_columns, KernelText text,
+                    std::vector<PointerArgument> arguments);
   [[nodiscard]] bool takes_state_tiles(const StateShape& shape, ir::Value keys, ir::Value queries) const;
   [[nodiscard]] std::vector<PointerArgument> state_arguments(ir::NodeId node) const;
   [[nodiscard]] std::int64_t slot_floats(ir::NodeId node) const;

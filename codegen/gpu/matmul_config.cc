@@ -146,9 +146,12 @@ void TilesConfig::write_to(ConfigText& out) const {
       .number("kSplits", splits);
 }
 
+bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning) {
+  return target.matrix != MatrixKind::kNone && tuned(tuning, "matrix", kMatrixByDefault) != 0;
+}
+
 bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
-  return target.matrix != MatrixKind::kNone && tokens >= kPromptTokensLeast &&
-         tuned(tuning, "matrix", kMatrixByDefault) != 0;
+  return tokens >= kPromptTokensLeast && may_use_matrix_instructions(target, tuning);
 }
 
 namespace {

@@ -35,6 +35,8 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning,
                            bool whole_rows = false);
 
+/// True if the target has matrix instructions that the tuning allows. Tuning key: matrix.
+bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning);
 /// True if variants for this many tokens use matrix instructions, where shapes allow it. Tuning key: matrix.
 bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning);
 

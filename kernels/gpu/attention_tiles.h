@@ -198,8 +198,8 @@ struct AttentionTiles {
       U32x4 first, second;
       FORGE_UNROLL
       for (int j = 0; j < 4; ++j) {
-        first.at[j] = (two[2 * j] & 0xffffu) | two[2 * j + 1] << 16;
-        second.at[j] = two[2 * j] >> 16 | (two[2 * j + 1] & 0xffff0000u);
+        first.at[j] = low_halves(two[2 * j], two[2 * j + 1]);
+        second.at[j] = high_halves(two[2 * j], two[2 * j + 1]);
       }
       const int slab = kValues + unit / kUnitsOfRow * kValueDim * kUnitsOfRow;
       lds.units.set(slab + unit_place(dim, unit % kUnitsOfRow), first);

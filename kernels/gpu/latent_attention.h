@@ -135,13 +135,7 @@ struct LatentAttention : LatentRow<C, 16> {
         }
       }
     }
-    const float sum = sum_lanes<kHeadLanes>(thread_id() % kTokenLanes == 0 ? state.sum : 0.0f);
-    const int head = thread_id() / kHeadLanes;
-    if (thread_id() % kHeadLanes == 0 && head < kGroup) {
-      share.sums.set(head, sum);
-      share.maxima.set(head, state.maximum);
-      share.factors.set(head, sum > 0 ? 1.0f / sum : 0.0f);
-    }
+    Row::template store_softmax<kHeadLanes>(share, state.maximum, thread_id() % kTokenLanes == 0 ? state.sum : 0.0f);
     barrier();
   }
 

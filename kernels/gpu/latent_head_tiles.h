@@ -25,7 +25,7 @@ namespace forge::gpu {
 /// multiple of 16; the last block of a row may have fewer.
 struct LatentHeadTilesDefaults : LatentAttentionDefaults {
   using Tile = NativeTile;
-  static constexpr int kStages = kAsyncCopies ? 2 : 1;  ///< chunks in shared memory; 1: the next one is in registers
+  static constexpr int kStages = 1;  ///< chunks in shared memory; 1: the next one is in registers
 };
 
 template <class C>
@@ -287,13 +287,7 @@ struct LatentHeadTiles : LatentRow<C, 32> {
         }
       }
     }
-    const float sum = sum_lanes<kHeadLanes>(state.sum);
-    const int head = thread_id() / kHeadLanes;
-    if (thread_id() % kHeadLanes == 0 && head < kGroup) {
-      share.sums.set(head, sum);
-      share.maxima.set(head, state.maximum);
-      share.factors.set(head, sum > 0 ? 1.0f / sum : 0.0f);
-    }
+    Row::template store_softmax<kHeadLanes>(share, state.maximum, state.sum);
     barrier();
   }
 

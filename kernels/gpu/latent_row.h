@@ -25,6 +25,7 @@ namespace forge::gpu {
 struct LatentAttentionDefaults {
   static constexpr int kTokensTotal = 1;
   static constexpr int kWorkers = 1;            ///< most blocks that share the context of a row
+  static constexpr int kMerged = 1;             ///< workers of a group, at least as many as there are groups
   static constexpr int kTokensPerWorker = 256;  ///< least tokens of a worker before another one is used
   static constexpr int kQueryFloats = 0;        ///< floats from row to row of q; 0: kHeads * kRow
   static constexpr int kSelected = 0;           ///< sparse attention: entries of a row's list of blocks; 0: off
@@ -32,13 +33,6 @@ struct LatentAttentionDefaults {
   static constexpr bool kStored = true;         ///< out is written in f32
   static constexpr int kFormat = 0;             ///< format of the row that matmuls read (activations.h); 0: none
 };
-
-/// The least n with n * n >= count.
-FORGE_DEVICE constexpr int square_root_up(int count) {
-  int n = 1;
-  while (n * n < count) ++n;
-  return n;
-}
 
 /// Chunk: tokens that a kernel stages together.
 template <class C, int Chunk>
@@ -53,8 +47,8 @@ struct LatentRow {
   static constexpr int kJobs = ceil_div(C::kHeads, kGroup), kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
   static constexpr int kColumns = C::kHeads * kValueDim;
   static constexpr int kPartial = kValueDim + 4;  ///< of a head: values, maximum, sum, and two that keep 16 bytes
-  static constexpr int kMerged = square_root_up(C::kWorkers);      ///< workers of a group
-  static constexpr int kGroups = ceil_div(C::kWorkers, kMerged);   ///< at most kMerged
+  static constexpr int kMerged = C::kMerged;
+  static constexpr int kGroups = ceil_div(C::kWorkers, kMerged);   ///< of workers
   static constexpr int kCounters = kGroups > 1 ? 1 + kGroups : 1;  ///< of a job: of its groups, of the workers of each
   static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
@@ -63,6 +57,7 @@ struct LatentRow {
   static_assert(Pool::kKvHeads == 1 && kRow % 8 == 0 && kValueDim % (C::kFormat > 0 ? 16 : 8) == 0 && kValueDim <= kRow,
                 "rows are those of one head, whole units wide, and quantised values whole blocks");
   static_assert(Pool::kBlockTokens % kChunk == 0, "a chunk lies within one block of the pool");
+  static_assert(kGroups <= kMerged, "a merge has no more groups than workers");
 
   using Slots = Shared<i32, kSparse ? kFoundChunks * kChunk : 1>;  ///< rows of the pool, with kSparse
   /// What a worker has found of its heads. The values are to be multiplied by the head's factor.
@@ -156,6 +151,18 @@ struct LatentRow {
       if (real) row = kSparse ? slots.get(n % kFoundChunks * kChunk + token) : slot + token;
       each(i, exists, token * kStride + unit, args.k + Pool::index(row, 0, unit * 8), real);
     }
+  }
+
+  /// Writes what the softmax of HeadLanes neighbouring lanes a head leaves, `sum` being the lane's own. All lanes of
+  /// the block; those beyond the heads write nothing.
+  template <int HeadLanes>
+  FORGE_DEVICE static void store_softmax(Share& share, float maximum, float sum) {
+    sum = sum_lanes<HeadLanes>(sum);
+    const int head = thread_id() / HeadLanes;
+    if (thread_id() % HeadLanes != 0 || head >= kGroup) return;
+    share.sums.set(head, sum);
+    share.maxima.set(head, maximum);
+    share.factors.set(head, sum > 0 ? 1.0f / sum : 0.0f);
   }
 
   /// As Attention::write.

@@ -36,13 +36,6 @@ inline constexpr AttentionMask kAttentionMasks[] = {{0, 0},
                                                     {20, 0, true, 64},
                                                     {0, 0, false, 0, 8}};
 inline constexpr int kTableBlocks = 12;
-/// The tiles of all vendors' matrix instructions, and their waves.
-struct Instruction {
-  const char* name;
-  int wave;
-};
-inline constexpr Instruction kInstructions[] = {
-    {"MfmaF16Tile", 64}, {"WmmaF16Gfx11Tile", 32}, {"WmmaF16Gfx12Tile", 32}, {"MmaF16Tile", 32}};
 
 /// Sparse attention: rows see random blocks of positions.
 struct AttentionSelection {

@@ -2,6 +2,7 @@
 // that do not, at the start of a sequence and far into it, mixed with decode rows, with windows, soft-caps and sinks.
 
 #include "tests/gpu_host/attention_case.h"
+#include "tests/gpu_host/f16_tiles.h"
 
 using namespace forge;
 using namespace forge::gpu_host;

@@ -3,6 +3,7 @@
 // without matrix instructions, and with those of every vendor.
 
 #include "tests/gpu_host/attention_case.h"
+#include "tests/gpu_host/f16_tiles.h"
 
 using namespace forge;
 using namespace forge::gpu_host;
@@ -16,9 +17,9 @@ struct Rows {
 constexpr Rows kRows[] = {
     {{4, 1, 80}, 64, 4}, {{16, 1, 576}, 512, 8}, {{3, 1, 32}, 16, 1}, {{10, 1, 160}, 144, 5}, {{2, 1, 32}, 24, 2}};
 struct Workers {
-  int count, tokens;
+  int count, tokens, merged;  ///< most workers, least tokens of one, workers of a group
 };
-constexpr Workers kWorkers[] = {{1, 64}, {3, 16}, {8, 32}, {11, 32}};
+constexpr Workers kWorkers[] = {{1, 64, 1}, {3, 16, 2}, {8, 32, 3}, {11, 32, 4}};
 const std::vector<std::vector<AttentionRow>> kSteps{{{0, 0}},
                                                     {{0, 383}},
                                                     {{2, 31}, {0, 32}, {3, 0}, {1, 77}, {0, -1}},
@@ -62,13 +63,17 @@ WaveText text_of(const LatentCase& c) {
   text.config.number("kValueDim", c.rows.value_dim)
       .number("kHeadsPerBlock", c.rows.per_block)
       .number("kWorkers", c.workers.count)
+      .number("kMerged", c.workers.merged)
       .number("kTokensPerWorker", c.workers.tokens)
       .number("kWaves", waves);
   const int jobs = (c.rows.heads.heads + c.rows.per_block - 1) / c.rows.per_block;
   text.blocks = problem.total() * jobs * c.workers.count;
   text.threads = waves * c.wave;
   const bool copies = tiles && std::string_view(c.tile) == "MmaF16Tile";
-  if (copies) text.lds_bytes = 100 << 10;
+  if (copies) {
+    text.config.number("kStages", 2);
+    text.lds_bytes = 100 << 10;
+  }
   return {c.wave, std::move(text), copies ? "sm_90" : nullptr};
 }
 

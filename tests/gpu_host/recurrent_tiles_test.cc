@@ -12,19 +12,13 @@
 #include <span>
 #include <vector>
 
+#include "tests/gpu_host/f16_tiles.h"
 #include "tests/gpu_host/kernel_bench.h"
 
 using namespace forge;
 using namespace forge::gpu_host;
 
 namespace {
-
-struct Instruction {
-  const char* name;
-  int wave;
-};
-constexpr Instruction kInstructions[] = {
-    {"MfmaF16Tile", 64}, {"WmmaF16Gfx11Tile", 32}, {"WmmaF16Gfx12Tile", 32}, {"MmaF16Tile", 32}};
 
 struct Rule {
   const char* name;

@@ -273,6 +273,22 @@ TEST_CASE("attention of a prompt on latents spills a few addresses at most") {
   }
 }
 
+TEST_CASE("attention on latents of two tiles of heads fits into the shared memory of NVIDIA's cards") {
+  ir::AttentionAttrs attention;
+  attention.heads = 128;
+  attention.kv_heads = 1;
+  attention.head_dim = 576;
+  attention.value_dim = 512;
+  for (const char* name : {"sm_80", "sm_86", "sm_90", "sm_120"}) {
+    const GpuTarget& target = *find_target(name);
+    const auto config = choose_latent_attention(target, attention, {1, 1, 1, 4096}, {{"heads", 32}});
+    INFO(name << ", " << config.stages << " stages");
+    CHECK(config.heads_per_block == 32);
+    CHECK(config.lds_bytes > 0);
+    CHECK(config.lds_bytes <= target.lds_bytes_per_block);
+  }
+}
+
 TEST_CASE("recurrences by matrix instructions keep a state of 128 rows in registers") {
   for (const GpuTarget* known : compilable({"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"})) {
     const GpuTarget& target = *known;
