@@ -144,7 +144,10 @@ void Scheduler::finish(SequenceKey key) {
       job->reserved = 0;
     }
     if (reserved_) job->kv->publish(std::span(job->ids).first(fed));
-    if (!in_flight_ && !job->hidden()) keep_state(*job);
+    if (!in_flight_ && !job->hidden()) {
+      keep_state(*job);
+      job->kv->publish_end(std::span(job->ids).first(fed));
+    }
   }
   for (auto* jobs : {&running_, &waiting_}) std::erase_if(*jobs, [&](const auto& job) { return job->key == key; });
 }

@@ -73,6 +73,8 @@ AppendResult KvSequence::append(std::size_t tokens) {
     result.copy = BlockCopy{.from = last, .to = pool_->take()};
     pool_->release(last);
     last = result.copy->to;
+  } else if (tokens > 0 && slot.blocks > 0 && pool_->continues_tail(slot, table[slot.blocks - 1])) {
+    pool_->prefixes_.remove(table[slot.blocks - 1]);
   }
   slot.tokens += tokens;
   for (const std::size_t blocks = pool_->blocks_for(slot.tokens); slot.blocks < blocks; ++slot.blocks)
@@ -152,6 +154,18 @@ void KvSequence::publish(std::span<const std::int32_t> ids) {
     }
     for (auto& window : pool_->windows_) window.publish(slot_, slot.published, own);
   }
+}
+
+void KvSequence::publish_end(std::span<const std::int32_t> ids) {
+  publish(ids);
+  const auto& slot = pool_->slots_[slot_];
+  auto& index = pool_->prefixes_;
+  const auto rest = ids.subspan(slot.published * pool_->limits_.block_tokens);
+  if (rest.empty() || !pool_->windows_.empty() || pool_->states_) return;
+  const auto table = std::as_const(*pool_).table(slot_);
+  const auto chain = slot.published == 0 ? index.root(slot.extra_hash) : index.chain_of(table[slot.published - 1]);
+  const std::int32_t last = table[slot.published];
+  if (!index.holds(last) && index.find_partial(chain, rest).tokens < rest.size()) index.insert(chain, rest, last);
 }
 
 /// Shares blocks by reference. The partly filled last block is shared too; whichever sequence writes into it first gets
@@ -243,7 +257,8 @@ KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, st
   Prefix found{.blocks = prefix, .idle = idle_of(prefix), .indexed = count * size};
   if (!windows_.empty()) return found;
   const auto next = prefixes_.find_partial(chain, ids.subspan(count * size));
-  if (next.tokens >= std::max<std::size_t>(limits_.min_partial_tokens, 1)) (void)with_next(found, next, ids.size());
+  const std::size_t least = next.whole ? 1 : std::max<std::size_t>(limits_.min_partial_tokens, 1);
+  if (next.tokens >= least) (void)with_next(found, next, ids.size());
   return found;
 }
 
@@ -396,7 +411,14 @@ std::size_t KvBlockPool::blocks_for(std::size_t tokens) const {
 bool KvBlockPool::must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const {
   if (tokens == 0 || slot.tokens % limits_.block_tokens == 0) return false;
   const std::int32_t last = table(index)[slot.blocks - 1];
-  return references(last) > 1 || prefixes_.holds(last);
+  return (references(last) > 1 || prefixes_.holds(last)) && !continues_tail(slot, last);
+}
+
+/// True if `last`, the sequence's last block, is a tail that only this sequence uses, and the sequence ends where it
+/// does.
+bool KvBlockPool::continues_tail(const Slot& slot, std::int32_t last) const {
+  return prefixes_.holds(last) && references(last) == 1 && slot.tokens % limits_.block_tokens != 0 &&
+         prefixes_.tokens_of(last) == slot.tokens % limits_.block_tokens;
 }
 
 void KvBlockPool::close(std::uint32_t slot) noexcept {

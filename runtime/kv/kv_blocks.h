@@ -17,13 +17,14 @@
 //     |  evict (LRU)      |        v
 //     +------------------ idle (refs 0, still findable by its tokens)
 //
-// Prefix cache: full blocks that a sequence has published are found by their tokens (kv_prefix.h). A new sequence
-// starts with the blocks that match its prompt, and with a copy of one more block if that matches partly. Idle blocks
-// stay findable until their memory is needed; the least recently used goes first. A sequence releases its last block
-// first, so a prefix is evicted after what continues it.
+// Prefix cache: full blocks that a sequence has published are found by their tokens (kv_prefix.h), and where it ended,
+// its last one too. A new sequence starts with the blocks that match its prompt, and with a copy of one more block if
+// that matches partly; the last block of a sequence that has ended is continued in place if no other one uses it. Idle
+// blocks stay findable until their memory is needed; the least recently used goes first. A sequence releases its last
+// block first, so a prefix is evicted after what continues it.
 //
 // Copy on write: blocks that are shared or in the index are never written. append() replaces such a last block by a new
-// one and returns the copy that the executor must make.
+// one and returns the copy that the executor must make; one that it can continue leaves the index.
 //
 // KV groups with a sliding window have pools of their own (kv_window.h), which follow this one.
 //
@@ -126,6 +127,9 @@ class KvSequence {
   /// prefix cache. If an equal block is cached already, this sequence switches to it and releases its own, so do not
   /// call this while a step is in flight. Error(kInternal) if ids.size() > tokens().
   void publish(std::span<const std::int32_t> ids);
+  /// The same for a sequence that ends with `ids` and is closed next: its last block can be found too if it is not
+  /// full. With sliding windows or recurrent state it cannot (keep_state keeps the end of the latter).
+  void publish_end(std::span<const std::int32_t> ids);
 
   /// Creates another sequence that shares the blocks of the first `tokens` positions (at most tokens()); it is empty if
   /// a window group no longer holds what the next token would see. With recurrent state it shares the state at the end,
@@ -232,6 +236,7 @@ class KvBlockPool {
   std::size_t idle_of(std::span<const std::int32_t> blocks) const;
   bool windows_cover(std::span<const std::int32_t> prefix) const;
   bool must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const;
+  bool continues_tail(const Slot& slot, std::int32_t last) const;
   void drop(std::int32_t block) noexcept;
   void close(std::uint32_t slot) noexcept;
   bool must_copy_for_snapshot(const Slot& slot, std::uint32_t index, std::size_t tokens) const;

@@ -20,7 +20,7 @@ KvPrefixIndex::KvPrefixIndex(std::size_t blocks, std::size_t block_tokens, std::
 
 /// The token ids that a block of the index holds.
 std::span<const std::int32_t> KvPrefixIndex::ids_of(std::int32_t block) const {
-  return std::span(ids_).subspan(static_cast<std::size_t>(block) * block_tokens_, block_tokens_);
+  return std::span(ids_).subspan(static_cast<std::size_t>(block) * block_tokens_, tokens_of(block));
 }
 
 KvPrefixIndex::Chain KvPrefixIndex::root(std::uint64_t extra) const {
@@ -57,7 +57,7 @@ KvPrefixIndex::PartialMatch KvPrefixIndex::find_partial(const Chain& chain, std:
     if (!follows(block, chain)) continue;
     const auto alike = std::ranges::mismatch(ids, ids_of(block)).in1 - ids.begin();
     if (const auto tokens = static_cast<std::size_t>(alike); tokens > best.tokens && tokens < block_tokens_)
-      best = {.block = block, .tokens = tokens};
+      best = {.block = block, .tokens = tokens, .whole = tokens == tokens_of(block)};
   }
   return best;
 }
@@ -65,8 +65,13 @@ KvPrefixIndex::PartialMatch KvPrefixIndex::find_partial(const Chain& chain, std:
 /// Links the block into its hash bucket (singly linked) and into its parent's list (doubly linked, newest first).
 void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block) {
   auto& e = entry(block);
-  invariant(e.birth == 0 && ids.size() == block_tokens_, "KV-020", "only full blocks enter the index, each once");
-  e = {.hash = hash_of(chain, ids), .birth = ++births_, .parent = chain.birth, .extra = chain.extra};
+  invariant(e.birth == 0 && !ids.empty() && ids.size() <= block_tokens_, "KV-020",
+            "blocks that hold tokens enter the index, each once");
+  e = {.hash = hash_of(chain, ids),
+       .birth = ++births_,
+       .parent = chain.birth,
+       .extra = chain.extra,
+       .tokens = ids.size()};
   auto& head = buckets_[bucket_of(e.hash)];
   e.bucket_next = head;
   head = block;
@@ -115,6 +120,17 @@ std::int32_t KvPrefixIndex::evict() {
   invariant(idle_.size() > 0, "KV-023", "only an idle block is evicted");
   const std::int32_t block = idle_.oldest();
   set_busy(block);
+  forget(block);
+  return block;
+}
+
+void KvPrefixIndex::remove(std::int32_t block) {
+  invariant(holds(block) && !idle_.holds(block) && tokens_of(block) < block_tokens_, "KV-030",
+            "a tail that leaves the index is in use");
+  forget(block);
+}
+
+void KvPrefixIndex::forget(std::int32_t block) {
   auto& e = entry(block);
   std::int32_t* link = &buckets_[bucket_of(e.hash)];
   while (*link != block) link = &entry(*link).bucket_next;
@@ -122,7 +138,6 @@ std::int32_t KvPrefixIndex::evict() {
   unlink_from_parent(block);
   e = {};
   --size_;
-  return block;
 }
 
 void KvPrefixIndex::audit(std::span<const bool> is_idle) const {

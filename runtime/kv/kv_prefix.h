@@ -1,12 +1,15 @@
 #pragma once
-// The prefix cache's index: finds full KV blocks by the tokens that they hold (source: PagedAttention, arXiv
-// 2309.06180), and evicts the least recently used. Used by KvBlockPool only.
+// The prefix cache's index: finds KV blocks by the tokens that they hold (source: PagedAttention, arXiv 2309.06180),
+// and evicts the least recently used. Used by KvBlockPool only.
 //
 // A block's identity is its own token ids, the block before it and the request's extra hash (a hash of everything else
 // that keys and values depend on, e.g. an adapter or images):
 //
 //   root --[ids 0..31]--> block 5 (birth 1) --[ids 32..63]-----> block 8 (birth 2, parent 1)
 //                                          \--[other 32 ids]---> block 2 (birth 3, parent 1)
+//
+// The last block of a sequence that has ended may be in the index although it is not full (a tail); nothing continues
+// it.
 //
 // Block numbers are reused after eviction, so predecessors are named by `birth`, a counter that never repeats.
 // Otherwise a block could seem to continue a new block that happens to have its old predecessor's number.
@@ -49,16 +52,21 @@ class KvPrefixIndex {
   struct PartialMatch {
     std::int32_t block = kNone;
     std::size_t tokens = 0;  ///< number of matching tokens; less than a block
+    bool whole = false;      ///< these are all tokens of the block, which is a tail
   };
   /// Returns the block after `chain` that shares most leading tokens with `ids`. Among equals the newest; only the
   /// newest kPartialCandidatesMax candidates are compared.
   [[nodiscard]] PartialMatch find_partial(const Chain& chain, std::span<const std::int32_t> ids) const;
-  /// Adds `block` as the continuation of `chain` with `ids`. Neither the block nor this continuation may be in the
-  /// index.
+  /// Adds `block` as the continuation of `chain` with `ids`, a tail if they fill no block. Neither the block nor this
+  /// continuation may be in the index.
   void insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block);
   /// Makes `block`, which is in the index, continue `chain`. It continued an equal one before, whose last block was
   /// evicted while a fork still used this one. Blocks and snapshots behind it stay valid.
   void rejoin(const Chain& chain, std::int32_t block);
+  /// Takes `block`, a tail in use, out of the index.
+  void remove(std::int32_t block);
+  /// Tokens of `block`, which is in the index.
+  [[nodiscard]] std::size_t tokens_of(std::int32_t block) const { return entry(block).tokens; }
   /// True if the block is in the index.
   [[nodiscard]] bool holds(std::int32_t block) const { return entry(block).birth != 0; }
   /// The chain that ends with `block`, which must be in the index.
@@ -91,6 +99,7 @@ class KvPrefixIndex {
   struct Entry {
     std::uint64_t hash = 0, birth = 0, parent = 0;  ///< birth 0: not in the index
     std::uint64_t extra = 0;
+    std::size_t tokens = 0;
     std::int32_t bucket_next = kNone;           ///< next block in the same hash bucket
     std::int32_t newer = kNone, older = kNone;  ///< neighbours in the list of the parent's bucket
   };
@@ -103,6 +112,7 @@ class KvPrefixIndex {
   }
   void link_to_parent(std::int32_t block);
   void unlink_from_parent(std::int32_t block);
+  void forget(std::int32_t block);
   [[nodiscard]] std::span<const std::int32_t> ids_of(std::int32_t block) const;
   [[nodiscard]] std::uint64_t hash_of(const Chain& chain, std::span<const std::int32_t> ids) const;
 

@@ -111,6 +111,71 @@ TEST_CASE("a sequence begins with a copy of a block whose first tokens are equal
   pool.audit();
 }
 
+TEST_CASE("a sequence continues in place where another one has ended") {
+  KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32, .min_partial_tokens = 3});
+  const auto ids = rising(16);
+  const auto end = [&](std::size_t tokens) {
+    auto sequence = pool.open(std::span(ids).first(tokens)).value();
+    REQUIRE(sequence.append(tokens - sequence.tokens()).ok);
+    sequence.publish_end(std::span(ids).first(tokens));
+    return sequence.blocks().back();
+  };
+  const auto tail = end(5);  // one token in its last block, fewer than min_partial_tokens
+  CHECK((pool.match(ids).tokens == 5 && pool.match(ids).blocks == 1));
+  {
+    auto next = pool.open(ids).value();
+    CHECK((next.tokens() == 5 && next.blocks()[1] == tail && next.blocks_to_append(2) == 0));
+    const auto grown = next.append(2);
+    CHECK((grown.ok && !grown.copy && next.blocks()[1] == tail));
+    CHECK(pool.match(ids).tokens == 4);  // it is written, so it is not found
+    pool.audit();
+  }
+  (void)end(7);
+  auto first = pool.open(ids).value();
+  auto second = pool.open(ids).value();
+  CHECK((first.tokens() == 7 && second.tokens() == 7));
+  const auto copy = first.append(1).copy;  // the other one reads it
+  CHECK((copy && copy->from == second.blocks()[1]));
+  CHECK_FALSE(second.append(1).copy);
+  // Half of a tail is copied: the rest can still be found.
+  first.publish_end(std::span(ids).first(8));
+  CHECK(pool.match(ids).tokens == 8);
+  auto longer = pool.open(ids).value();
+  REQUIRE(longer.append(3).ok);
+  longer.publish_end(std::span(ids).first(11));
+  auto other = ids;
+  other[11] = 99;
+  auto branch = pool.open(std::span(other).first(12)).value();
+  CHECK((branch.tokens() == 11 && branch.trim(10) == 10 && branch.append(1).copy));
+  CHECK(pool.match(ids).tokens == 11);
+  pool.audit();
+}
+
+TEST_CASE("the end of a sequence is kept only where the index has no more of it") {
+  KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32, .min_partial_tokens = 1});
+  const auto ids = rising(8);
+  const auto fill = [&](std::size_t tokens) {
+    auto sequence = pool.open().value();
+    REQUIRE(sequence.append(tokens).ok);
+    return sequence;
+  };
+  for (const std::size_t tokens : {8UL, 6UL, 3UL, 6UL}) {
+    auto sequence = fill(tokens);
+    sequence.publish_end(std::span(ids).first(tokens));
+  }
+  CHECK((pool.blocks_idle() == 2 && pool.match(ids).blocks == 2));
+  // A full block replaces no tail, but is found before it.
+  KvBlockPool other(pool.limits());
+  for (const std::size_t tokens : {3UL, 6UL, 8UL}) {
+    auto sequence = other.open().value();
+    REQUIRE(sequence.append(tokens).ok);
+    sequence.publish_end(std::span(ids).first(tokens));
+  }
+  CHECK((other.blocks_idle() == 4 && other.match(ids).blocks == 2));
+  pool.audit();
+  other.audit();
+}
+
 TEST_CASE("a sequence that needs the whole pool does not keep the block that it copied from") {
   KvBlockPool pool({.blocks = 3, .block_tokens = 4, .sequences_max = 2, .tokens_max = 12, .min_partial_tokens = 1});
   auto ids = rising(12);
@@ -294,9 +359,9 @@ struct PrefixWorld {
     }
   }
 
-  void publish(Entry& entry, std::size_t tokens) {
+  void publish(Entry& entry, std::size_t tokens, bool ends = false) {
     const auto ids = std::span(std::as_const(entry.ids)).first(std::min(tokens, entry.ids.size()));
-    entry.sequence.publish(ids);
+    ends ? entry.sequence.publish_end(ids) : entry.sequence.publish(ids);
     if (std::exchange(evictions, pool.evictions()) != evictions) published.clear();
     const std::size_t size = pool.limits().block_tokens;
     for (std::size_t end = size; end <= ids.size(); end += size)
@@ -317,7 +382,7 @@ struct PrefixWorld {
 };
 
 void act_on_prefixes(PrefixWorld& world) {
-  const auto action = *rc::gen::inRange(0, 8);
+  const auto action = *rc::gen::inRange(0, 9);
   const auto some_ids = [] {
     const auto count = *rc::gen::inRange<std::size_t>(0, 14);
     return *rc::gen::container<std::vector<std::int32_t>>(count, rc::gen::inRange<std::int32_t>(0, 2));
@@ -342,6 +407,7 @@ void act_on_prefixes(PrefixWorld& world) {
   } else if (action <= 6) {
     world.publish(entry, action == 5 ? amount : entry.ids.size());
   } else {
+    if (action == 7) world.publish(entry, entry.ids.size(), true);
     world.open.erase(world.open.begin() + static_cast<std::ptrdiff_t>(which));
   }
 }
