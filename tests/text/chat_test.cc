@@ -1,11 +1,11 @@
 // The chat template engine: the language, errors with line and column, resource limits, and chat requests.
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 #include "support/error.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/skip.h"
 #include "text/chat/chat.h"
 
@@ -15,16 +15,17 @@ using namespace forge::text::jinja;
 namespace {
 
 const Clock kNow = Clock::parse("2026-01-15T12:30:00");
+const RenderLimits kLimits{.steps_max = forge::tests::sized(RenderLimits{}.steps_max)};
 
 std::string render(std::string_view source, std::string_view json = R"({"messages": []})",
-                   const RenderLimits& limits = {}) {
+                   const RenderLimits& limits = kLimits) {
   ChatRequest request = parse_chat_request(json);
   request.now = kNow;
   return render_chat(ChatTemplate::parse(source), request, limits);
 }
 
 /// The error line of a template that must fail.
-std::string failure(std::string_view source, const RenderLimits& limits = {}) {
+std::string failure(std::string_view source, const RenderLimits& limits = kLimits) {
   try {
     return "rendered: " + render(source, R"({"messages": []})", limits);
   } catch (const forge::Error& error) {
@@ -112,7 +113,7 @@ TEST_CASE("the sandbox hides attributes that modify or escape") {
 }
 
 TEST_CASE("no template can hang, overflow the stack or exhaust the memory") {
-  const auto start = std::chrono::steady_clock::now();
+  // Without limits some of these would take days: the test is that it ends.
   CHECK(has(failure("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"),
             "error[template]"));
   CHECK(has(failure("{% for a in range(100000) %}{{ 'x' * 100000 }}{% endfor %}"), "error[template]"));
@@ -137,7 +138,6 @@ TEST_CASE("no template can hang, overflow the stack or exhaust the memory") {
   CHECK(has(failure(ifs), "nested too deeply"));
   CHECK(has(failure(sums + " }}"), "nested too deeply"));
   CHECK(render("{% set ns = namespace() %}{% set ns.me = ns %}{% set ns.l = [ns] %}ok") == "ok");
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
 }
 
 TEST_CASE("the given limits apply") {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/support/error_of.h"
+#include "tests/support/sanitizers.h"
 #include "tests/text/cuts.h"
 #include "text/tokenizer/unicode.h"
 
@@ -203,7 +204,7 @@ TEST_CASE("machine code and PCRE2's interpreter cut alike, and no byte is lost")
 
 TEST_CASE("long runs take linear time and little memory, with machine code and without") {
   // Quadratic time would be hours: the test is that it ends.
-  const auto texts = hostile_texts(std::size_t{1} << 18);
+  const auto texts = hostile_texts(sized(1 << 18));
   for (const auto name : distinct_names()) {
     INFO(name);
     const WordSplitter words = splitter(name);
@@ -221,14 +222,14 @@ TEST_CASE("long runs take linear time and little memory, with machine code and w
   for (const auto name :
        {"gpt-2", "llama-bpe", "jais-2", "deepseek-llm", "afmoe", "tiny_aya", "superbpe", "exaone-moe"})
     for (const auto unit : {" ", "1", "a", "\u0301"}) {
-      const std::string text = repeated(unit, std::size_t{1} << 18) + "x";
+      const std::string text = repeated(unit, sized(1 << 18)) + "x";
       INFO(name << " " << unit);
       CHECK(cut(splitter(name, Regex::Engine::kInterpreter), text) == cut_by_name(name, text));
     }
 }
 
 TEST_CASE("ten megabytes of spaces, digits or letters are cut where the expressions say") {
-  constexpr std::size_t kBytes = 10'000'000;
+  constexpr std::size_t kBytes = sized(10'000'000);
   const std::string spaces(kBytes, ' '), digits(kBytes, '1'), letters(kBytes, 'a');
   for (const auto engine : {Regex::Engine::kFastest, Regex::Engine::kInterpreter}) {
     CHECK(cut(splitter("gpt-2", engine), spaces + "x") == Pieces{spaces.substr(1), " x"});
