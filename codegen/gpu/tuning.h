@@ -16,14 +16,15 @@ namespace forge::codegen {
 /// with weights of that shape only.
 using Tuning = std::map<std::string, std::int64_t, std::less<>>;
 
-/// Parses CompileOptions::tune: "rows=4,2048x8192:units=2". Unknown keys are ignored.
-/// Errors: Error(kUsage) for anything that is not NAME=NUMBER with a number from 0 to 2^20.
+/// Parses CompileOptions::tune: "rows=4,2048x8192:units=2".
+/// Errors: Error(kUsage) for unknown keys, for shapes that are not NxN, and for anything that is not KEY=NUMBER with a
+/// number from 0 to 2^20.
 Tuning parse_tuning(std::string_view text);
 
 /// The values that apply to a matmul of shape `label`: those without a shape, overridden by those for this shape.
 Tuning tuning_for(const Tuning& all, std::string_view label);
 
-/// The value for `key`, or `fallback` if there is none.
+/// The value for `key`, or `fallback` if there is none. Error(kInternal) for a key that parse_tuning does not know.
 std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t fallback);
 
 /// The same, but at least 1.

@@ -362,12 +362,17 @@ TEST_CASE("gpu plan: a program that cannot be compiled is refused in one line") 
                     Catch::Contains("no kernel compiler"));
   Recorder recorder;
   options.kernels = &recorder;
-  for (const auto* tune : {"rows", "rows=", "rows=x", "rows=-1", "rows=4;waves=2"}) {
-    options.tune = tune;
-    CAPTURE(tune);
-    CHECK_THROWS_WITH(codegen::compile_program(model.portable().graph, model.file(), "gfx1100", options),
-                      Catch::Contains("is not NAME=NUMBER"));
-  }
+  const auto refuses = [&](std::string_view words, std::initializer_list<const char*> tunes) {
+    for (const auto* tune : tunes) {
+      options.tune = tune;
+      CAPTURE(tune);
+      CHECK_THROWS_WITH(codegen::compile_program(model.portable().graph, model.file(), "gfx1100", options),
+                        Catch::Contains(std::string(words)));
+    }
+  };
+  refuses("is not KEY=NUMBER", {"rows", "rows=", "rows=x", "rows=-1", "rows=4;waves=2"});
+  refuses("the keys are attention_chunk, ", {"row=4", "=4", "512x256:row=4", "512x256:=4", "rows:512x256=4"});
+  refuses("a shape is ROWSxCOLUMNS", {"512:rows=4", "512x:rows=4", ":rows=4", "rows:rows=4", "1x2x3:rows=4"});
   CHECK_THROWS_WITH(codegen::resolve_targets("gfx1234"), Catch::Contains("gfx1100"));
   CHECK(codegen::resolve_targets("gfx942:sramecc+:xnack-,sm_90") == std::vector<std::string>{"gfx942", "sm_90"});
 }
