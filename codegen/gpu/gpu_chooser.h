@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -133,15 +134,17 @@ class GpuChooser {
   /// and `per_column`: what the rule stages of a token; arguments: the members of the rule's Args.
   void state_update(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
                     std::int64_t vectors, std::int64_t per_column, std::vector<PointerArgument> arguments);
-  /// The launch of a StateTiles (kernels/gpu/recurrent_tiles.h), and whether a step takes it. The same.
+  /// The launch of a StateTiles (kernels/gpu/recurrent_tiles.h), and whether a step takes it. The same. each_row: each
+  /// row of the state has its own decay.
   void state_tiles(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
-                   std::vector<PointerArgument> arguments);
+                   std::vector<PointerArgument> arguments, bool each_row = false);
   /// What both have in common. kind: what their kernels' names have between the operation and the shape; text: the
   /// kernel, its threads and what else its configuration has.
   void launch_state(ir::NodeId node, std::string_view kind, std::string_view rule, const ConfigText& params,
                     const StateShape& shape, std::int64_t block_columns, KernelText text,
                     std::vector<PointerArgument> arguments);
-  [[nodiscard]] bool takes_state_tiles(const StateShape& shape, ir::Value keys, ir::Value queries) const;
+  /// vectors: operands with rows of shape.rows floats for each head.
+  [[nodiscard]] bool takes_state_tiles(const StateShape& shape, std::initializer_list<ir::Value> vectors) const;
   [[nodiscard]] std::vector<PointerArgument> state_arguments(ir::NodeId node) const;
   [[nodiscard]] std::int64_t slot_floats(ir::NodeId node) const;
 

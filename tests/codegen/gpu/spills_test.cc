@@ -142,7 +142,7 @@ KernelText latent_text(const GpuTarget& target, bool prompt) {
 }
 
 /// A recurrence of a prompt of 512 tokens: 32 heads of a delta rule, or of a scan, with states of 128 rows.
-KernelText state_text(const GpuTarget& target, bool delta, std::int64_t columns) {
+KernelText state_text(const GpuTarget& target, bool delta, std::int64_t columns, bool each_row = false) {
   constexpr std::int64_t kHeads = 32, kRows = 128, kWaves = 4, kSequences = 8;
   KernelText text{.header = "kernels/gpu/recurrent_tiles.h",
                   .kernel = "StateTiles",
@@ -157,13 +157,13 @@ KernelText state_text(const GpuTarget& target, bool delta, std::int64_t columns)
         .number("kKeyDim", kRows)
         .number("kValueDim", columns)
         .flag("kInterleaved", false)
-        .flag("kDecayEachRow", false)
+        .flag("kDecayEachRow", each_row)
         .real("kScale", 0.125F)
         .real("kEpsilon", 1e-6F)
         .number("kQFloats", 8192)
         .number("kKFloats", 8192)
         .number("kVFloats", 8192)
-        .number("kDecayFloats", kHeads)
+        .number("kDecayFloats", each_row ? kHeads * kRows : kHeads)
         .number("kBetaFloats", kHeads);
   else
     params.number("kGroups", kHeads / 4)
@@ -295,6 +295,7 @@ TEST_CASE("recurrences by matrix instructions keep a state of 128 rows in regist
     KernelSet kernels;
     kernels.add(kernel_source(target, "delta", state_text(target, true, 128)));
     kernels.add(kernel_source(target, "scan", state_text(target, false, 64)));
+    kernels.add(kernel_source(target, "delta_rows", state_text(target, true, 128, true)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
                        << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
