@@ -179,9 +179,6 @@ class GpuChooser {
 /// True if an attention has the operand `sinks`.
 bool has_sinks(const ir::Graph& graph, ir::NodeId attention);
 
-/// Why there are no kernels for this choice of keys; nothing if there are.
-std::optional<std::string> refuses_select_keys(const ir::SelectKeysAttrs& select);
-
 /// What the kernels of a step of tile operations do.
 struct StepDraft {
   std::optional<RoutedDraft> routed;   ///< a matmul and the router of its rows; nothing else is set then

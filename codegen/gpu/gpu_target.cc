@@ -10,6 +10,7 @@
 #include "codegen/gpu/matmul_config.h"
 #include "codegen/gpu/matmul_draft.h"
 #include "codegen/gpu/row_norm.h"
+#include "codegen/gpu/select_config.h"
 #include "codegen/gpu/source/epilogue_source.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "codegen/tile_draft.h"

@@ -11,6 +11,7 @@
 #include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/matmul_config.h"
 #include "codegen/gpu/matmul_draft.h"
+#include "codegen/gpu/select_config.h"
 #include "codegen/gpu/source/weight_text.h"
 #include "support/error.h"
 #include "tests/codegen/gpu/kernels.h"
@@ -89,30 +90,27 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
   return text;
 }
 
-/// The choice of keys for one token of a context of 131072 positions: "ScoreKeys" or "ChooseKeys". by_blocks: for each
-/// of 8 heads its own blocks of 128 positions, else positions by the sum over 64 heads.
-KernelText select_text(const GpuTarget& target, const char* kernel, bool by_blocks) {
-  constexpr std::int64_t kTableBlocks = 4096, kWorkers = 64;
-  const bool scores = std::string_view(kernel) == "ScoreKeys";
-  const std::int64_t heads = by_blocks ? 8 : 64;
-  KernelText text{.header = "kernels/gpu/select_keys.h",
-                  .kernel = kernel,
-                  .defaults = "SelectKeysDefaults",
-                  .before = {},
-                  .blocks = scores      ? kWorkers
-                            : by_blocks ? heads
-                                        : 1,
-                  .threads = scores ? 256 : 1024};
-  text.config.use("Pool", fmt::format("KvPool<1, 128, {}>", kGpuKvBlockTokens))
-      .number("kHeads", heads)
-      .number("kTopK", by_blocks ? 16 : 2048)
-      .number("kBlock", by_blocks ? 128 : 1)
-      .number("kLocal", by_blocks ? 1 : 0)
-      .flag("kWeighted", !by_blocks)
-      .number("kTableBlocks", kTableBlocks)
-      .number("kWorkers", kWorkers)
-      .number("kWaves", text.threads / target.wave);
-  return text;
+/// Choices of keys in a context of 131072 positions: for each of 8 heads its own blocks of 128 positions, or positions
+/// by the sum over 64 heads.
+KernelSet select_kernels(const GpuTarget& target, std::int64_t tokens, bool matrix) {
+  const ir::Bounds bounds{tokens, 1, 1, 4096};
+  KernelSet out;
+  for (const bool by_blocks : {false, true}) {
+    ir::SelectKeysAttrs select;
+    select.heads = by_blocks ? 8 : 64;
+    select.head_dim = 128;
+    select.top_k = by_blocks ? 16 : 2048;
+    select.block = by_blocks ? 128 : 1;
+    select.local = by_blocks ? 1 : 0;
+    const auto config = choose_select_keys(target, select, !by_blocks, bounds, {{"matrix", matrix ? 1 : 0}});
+    REQUIRE(config.tiles == matrix);
+    REQUIRE(config.many == (tokens > 16));
+    const auto shape = select_keys_shape(select, !by_blocks, bounds);
+    const auto stem = fmt::format("{}_x{}", by_blocks ? "blocks" : "positions", config.rows_together);
+    out.add(kernel_source(target, "score_" + stem, config.score_text(target, shape)));
+    if (!matrix) out.add(kernel_source(target, "choose_" + stem, config.choose_text(target, shape)));
+  }
+  return out;
 }
 
 /// Attention of 128 heads to latent rows: of one token to 2048 selected rows, or of a prompt of 512 tokens by tiles.
@@ -308,10 +306,7 @@ TEST_CASE("recurrences by matrix instructions keep a state of 128 rows in regist
 TEST_CASE("sparse attention of one token does not spill") {
   for (const GpuTarget* known : compilable({"gfx1100", "gfx942", "sm_90"})) {
     const GpuTarget& target = *known;
-    KernelSet kernels;
-    for (const char* kernel : {"ScoreKeys", "ChooseKeys"})
-      for (const bool by_blocks : {false, true})
-        kernels.add(kernel_source(target, kernel, select_text(target, kernel, by_blocks)));
+    KernelSet kernels = select_kernels(target, 1, false);
     kernels.add(kernel_source(target, "latent_attention", latent_text(target, false)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
@@ -320,6 +315,64 @@ TEST_CASE("sparse attention of one token does not spill") {
       CHECK(kernel.facts.lds_bytes <= target.lds_bytes_per_block);
     }
   }
+}
+
+TEST_CASE("matrix instructions that score index keys hold the queries in registers") {
+  // Bytes of addresses that two blocks a unit cost on NVIDIA's cards: of the loop over rows, where there is one.
+  constexpr std::int64_t kAddresses = 32, kRowAddresses = 256, kRegisters = 128;
+  for (const GpuTarget* known :
+       compilable({"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_86", "sm_90", "sm_120"})) {
+    const GpuTarget& target = *known;
+    const bool amd = target.vendor == driver::Vendor::kAmd;
+    for (const std::int64_t tokens : {1, 512, 2048}) {
+      const auto kernels = select_kernels(target, tokens, true);
+      const auto made = compiled(target, kernels);
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        const auto& facts = made[i].facts;
+        INFO(target.name << ", " << kernels.sources()[i].entry << ": " << facts.registers << " registers, "
+                         << facts.spill_bytes << " bytes spilled, " << facts.lds_bytes << " bytes of LDS");
+        CHECK(facts.spill_bytes <= (amd ? 0 : tokens == 1 ? kAddresses : kRowAddresses));
+        CHECK((amd || tokens == 1 || facts.registers <= kRegisters));
+        CHECK(facts.lds_bytes <= 48 << 10);
+      }
+    }
+  }
+}
+
+TEST_CASE("matrix instructions score index keys where the target has them and the shape allows") {
+  const Tuning on{{"matrix", 1}}, off{{"matrix", 0}};
+  const GpuTarget &card = *find_target("sm_90"), &older = *find_target("sm_75"), &wide = *find_target("gfx942");
+  const auto choose = [](const GpuTarget& target, std::int64_t heads, std::int64_t dim, std::int64_t tokens,
+                         const Tuning& tuning, std::int64_t block = 1) {
+    ir::SelectKeysAttrs select;
+    select.heads = heads;
+    select.head_dim = dim;
+    select.top_k = 16;
+    select.block = block;
+    return choose_select_keys(target, select, block == 1, {tokens, 1, 1, 4096}, tuning);
+  };
+  CHECK(choose(card, 64, 128, 1, on).tiles);
+  CHECK(choose(card, 64, 128, 512, on).tiles);
+  CHECK(!choose(card, 64, 128, 512, off).tiles);
+  CHECK(!choose(older, 64, 128, 512, on).tiles);
+  CHECK(!choose(card, 64, 72, 512, on).tiles);
+  CHECK(!choose(card, 64, 256, 512, on).tiles);
+  CHECK(!choose(card, 160, 32, 512, on).tiles);
+  // Rows share keys if enough blocks remain, the waves have room for their queries and scratch for their scores.
+  const auto rows = [&](const GpuTarget& target, std::int64_t heads, std::int64_t tokens, std::int64_t block = 1) {
+    return choose(target, heads, 128, tokens, on, block).rows_together;
+  };
+  CHECK(rows(card, 64, 128) == 1);
+  CHECK(rows(card, 64, 512) == 2);
+  CHECK(rows(wide, 64, 512) == 2);
+  CHECK(rows(card, 32, 2048) == 2);
+  CHECK(rows(card, 8, 2048, 128) == 4);
+  CHECK(rows(card, 128, 2048) == 1);
+  CHECK(choose(card, 64, 128, 512, {{"matrix", 1}, {"select_rows", 1}}).rows_together == 1);
+  // Each wave has positions: one tile of heads needs four waves, not eight.
+  CHECK(choose(card, 8, 128, 1, on).waves == 4);
+  CHECK(choose(card, 64, 128, 1, on).waves == 8);
+  CHECK(choose(wide, 64, 128, 1, on).waves == 4);
 }
 
 TEST_CASE("two blocks per unit spill a few addresses but no accumulators") {
