@@ -55,7 +55,7 @@ struct HeadDecay : StateChunk<C> {
       const int unit = i / 2 * kTeam + thread % kTeam;
       const int first = unit / kUnitsOfRow * kSlab + S::four_of(unit % kUnitsOfRow, i % 2);
       row[i] = F32x4{};
-      if (C::kRows == kDim || first < C::kRows) row[i] = __builtin_bit_cast(F32x4, load16(from + first));
+      if (Base::is_row(first)) row[i] = __builtin_bit_cast(F32x4, load16(from + first));
     }
   }
   /// Stores a token's elements, divided by their length. All lanes of the wave.

@@ -143,10 +143,12 @@ void Scheduler::finish(SequenceKey key) {
       job->kv->trim(fed);
       job->reserved = 0;
     }
-    if (reserved_) job->kv->publish(std::span(job->ids).first(fed));
+    const auto ids = std::span(std::as_const(job->ids)).first(fed);
     if (!in_flight_ && !job->hidden()) {
       keep_state(*job);
-      job->kv->publish_end(std::span(job->ids).first(fed));
+      job->kv->publish_end(ids);
+    } else if (reserved_) {
+      job->kv->publish(ids);
     }
   }
   for (auto* jobs : {&running_, &waiting_}) std::erase_if(*jobs, [&](const auto& job) { return job->key == key; });

@@ -73,7 +73,7 @@ AppendResult KvSequence::append(std::size_t tokens) {
     result.copy = BlockCopy{.from = last, .to = pool_->take()};
     pool_->release(last);
     last = result.copy->to;
-  } else if (tokens > 0 && slot.blocks > 0 && pool_->continues_tail(slot, table[slot.blocks - 1])) {
+  } else if (tokens > 0 && pool_->continues_tail(slot, slot_)) {
     pool_->prefixes_.remove(table[slot.blocks - 1]);
   }
   slot.tokens += tokens;
@@ -138,7 +138,7 @@ void KvSequence::publish(std::span<const std::int32_t> ids) {
   const auto table = pool_->table(slot_);
   const std::size_t size = pool_->limits_.block_tokens;
   for (; (slot.published + 1) * size <= ids.size(); ++slot.published) {
-    const auto chain = slot.published == 0 ? index.root(slot.extra_hash) : index.chain_of(table[slot.published - 1]);
+    const auto chain = pool_->published_chain(slot, slot_);
     const auto content = ids.subspan(slot.published * size, size);
     std::int32_t& own = table[slot.published];
     const std::int32_t known = index.find(chain, content);
@@ -162,9 +162,8 @@ void KvSequence::publish_end(std::span<const std::int32_t> ids) {
   auto& index = pool_->prefixes_;
   const auto rest = ids.subspan(slot.published * pool_->limits_.block_tokens);
   if (rest.empty() || !pool_->windows_.empty() || pool_->states_) return;
-  const auto table = std::as_const(*pool_).table(slot_);
-  const auto chain = slot.published == 0 ? index.root(slot.extra_hash) : index.chain_of(table[slot.published - 1]);
-  const std::int32_t last = table[slot.published];
+  const auto chain = pool_->published_chain(slot, slot_);
+  const std::int32_t last = pool_->table(slot_)[slot.published];
   if (!index.holds(last) && index.find_partial(chain, rest).tokens < rest.size()) index.insert(chain, rest, last);
 }
 
@@ -257,9 +256,16 @@ KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, st
   Prefix found{.blocks = prefix, .idle = idle_of(prefix), .indexed = count * size};
   if (!windows_.empty()) return found;
   const auto next = prefixes_.find_partial(chain, ids.subspan(count * size));
-  const std::size_t least = next.whole ? 1 : std::max<std::size_t>(limits_.min_partial_tokens, 1);
+  // A whole tail may be continued in place, which takes no copy.
+  const bool whole = next.tokens > 0 && next.tokens == prefixes_.tokens_of(next.block);
+  const std::size_t least = whole ? 1 : std::max<std::size_t>(limits_.min_partial_tokens, 1);
   if (next.tokens >= least) (void)with_next(found, next, ids.size());
   return found;
+}
+
+KvPrefixIndex::Chain KvBlockPool::published_chain(const Slot& slot, std::uint32_t index) const {
+  if (slot.published == 0) return prefixes_.root(slot.extra_hash);
+  return prefixes_.chain_of(table(index)[slot.published - 1]);
 }
 
 bool KvBlockPool::windows_cover(std::span<const std::int32_t> prefix) const {
@@ -411,14 +417,15 @@ std::size_t KvBlockPool::blocks_for(std::size_t tokens) const {
 bool KvBlockPool::must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const {
   if (tokens == 0 || slot.tokens % limits_.block_tokens == 0) return false;
   const std::int32_t last = table(index)[slot.blocks - 1];
-  return (references(last) > 1 || prefixes_.holds(last)) && !continues_tail(slot, last);
+  return (references(last) > 1 || prefixes_.holds(last)) && !continues_tail(slot, index);
 }
 
-/// True if `last`, the sequence's last block, is a tail that only this sequence uses, and the sequence ends where it
-/// does.
-bool KvBlockPool::continues_tail(const Slot& slot, std::int32_t last) const {
-  return prefixes_.holds(last) && references(last) == 1 && slot.tokens % limits_.block_tokens != 0 &&
-         prefixes_.tokens_of(last) == slot.tokens % limits_.block_tokens;
+/// True if the sequence's last block is a tail that no other one uses, and the sequence ends where it does.
+bool KvBlockPool::continues_tail(const Slot& slot, std::uint32_t index) const {
+  if (slot.blocks == 0) return false;
+  const std::int32_t last = table(index)[slot.blocks - 1];
+  return prefixes_.holds(last) && references(last) == 1 &&
+         prefixes_.tokens_of(last) == slot.tokens % limits_.block_tokens;  // a full block has more
 }
 
 void KvBlockPool::close(std::uint32_t slot) noexcept {

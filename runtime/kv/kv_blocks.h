@@ -236,7 +236,9 @@ class KvBlockPool {
   std::size_t idle_of(std::span<const std::int32_t> blocks) const;
   bool windows_cover(std::span<const std::int32_t> prefix) const;
   bool must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const;
-  bool continues_tail(const Slot& slot, std::int32_t last) const;
+  bool continues_tail(const Slot& slot, std::uint32_t index) const;
+  /// The end of the sequence's blocks that are in the prefix index.
+  KvPrefixIndex::Chain published_chain(const Slot& slot, std::uint32_t index) const;
   void drop(std::int32_t block) noexcept;
   void close(std::uint32_t slot) noexcept;
   bool must_copy_for_snapshot(const Slot& slot, std::uint32_t index, std::size_t tokens) const;

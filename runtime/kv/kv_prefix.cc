@@ -57,7 +57,7 @@ KvPrefixIndex::PartialMatch KvPrefixIndex::find_partial(const Chain& chain, std:
     if (!follows(block, chain)) continue;
     const auto alike = std::ranges::mismatch(ids, ids_of(block)).in1 - ids.begin();
     if (const auto tokens = static_cast<std::size_t>(alike); tokens > best.tokens && tokens < block_tokens_)
-      best = {.block = block, .tokens = tokens, .whole = tokens == tokens_of(block)};
+      best = {.block = block, .tokens = tokens};
   }
   return best;
 }

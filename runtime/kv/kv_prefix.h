@@ -52,7 +52,6 @@ class KvPrefixIndex {
   struct PartialMatch {
     std::int32_t block = kNone;
     std::size_t tokens = 0;  ///< number of matching tokens; less than a block
-    bool whole = false;      ///< these are all tokens of the block, which is a tail
   };
   /// Returns the block after `chain` that shares most leading tokens with `ids`. Among equals the newest; only the
   /// newest kPartialCandidatesMax candidates are compared.

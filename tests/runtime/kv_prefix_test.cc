@@ -154,23 +154,18 @@ TEST_CASE("a sequence continues in place where another one has ended") {
 TEST_CASE("the end of a sequence is kept only where the index has no more of it") {
   KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32, .min_partial_tokens = 1});
   const auto ids = rising(8);
-  const auto fill = [&](std::size_t tokens) {
-    auto sequence = pool.open().value();
-    REQUIRE(sequence.append(tokens).ok);
-    return sequence;
+  const auto end_all = [&](KvBlockPool& in, std::initializer_list<std::size_t> lengths) {
+    for (const std::size_t tokens : lengths) {
+      auto sequence = in.open().value();
+      REQUIRE(sequence.append(tokens).ok);
+      sequence.publish_end(std::span(ids).first(tokens));
+    }
   };
-  for (const std::size_t tokens : {8UL, 6UL, 3UL, 6UL}) {
-    auto sequence = fill(tokens);
-    sequence.publish_end(std::span(ids).first(tokens));
-  }
+  end_all(pool, {8, 6, 3, 6});
   CHECK((pool.blocks_idle() == 2 && pool.match(ids).blocks == 2));
   // A full block replaces no tail, but is found before it.
   KvBlockPool other(pool.limits());
-  for (const std::size_t tokens : {3UL, 6UL, 8UL}) {
-    auto sequence = other.open().value();
-    REQUIRE(sequence.append(tokens).ok);
-    sequence.publish_end(std::span(ids).first(tokens));
-  }
+  end_all(other, {3, 6, 8});
   CHECK((other.blocks_idle() == 4 && other.match(ids).blocks == 2));
   pool.audit();
   other.audit();
