@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/engine/prepared.h"
+#include "runtime/thread_pool.h"
 #include "support/error.h"
 
 namespace forge::engine {
@@ -84,7 +85,8 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
                   .whole_prompts = batch_limits_.whole_prompts}),
       batch_(batch_limits_),
       scratch_(executor.vocab()),
-      device_(executor.decode_loop()) {
+      device_(executor.decode_loop()),
+      masks_beside_steps_(device_ != nullptr || executor.threads() < runtime::ThreadPool::default_threads()) {
   samplers_.reserve(batch_limits_.sequences);
   for (auto* rows : {&mask_rows_, &row_masks_}) rows->reserve(batch_limits_.sequences);
   mask_keys_.reserve(batch_limits_.sequences);
@@ -217,7 +219,7 @@ bool EngineCore::step() {
   if (on_device && try_run_ahead(plan)) return step_ahead();
   StepRows rows;
   find_masks(plan);
-  begin_masks();
+  if (masks_beside_steps_) begin_masks();
   const bool ran = run([&] {
     stop_loop();
     const auto batch = batch_.build(plan);
@@ -228,6 +230,7 @@ bool EngineCore::step() {
       rows = {.tokens = {}, .logits = executor_.forward(batch)};
     }
   });
+  if (ran && !masks_beside_steps_) begin_masks();
   end_masks();
   if (!ran) return true;
   metrics_.fed_tokens += plan.tokens;

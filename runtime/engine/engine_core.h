@@ -22,7 +22,8 @@
 // What a constraint forces is appended without sampling, and computed like a prompt together with the token before it.
 // A forced token counts as a draw, so that random numbers do not depend on whether a device that ran ahead sampled it.
 // While a constrained sample runs, a device that runs ahead waits with the sampling of each step until the masks are
-// there; they are computed while the step's forward pass runs (DecodeLoop). Masks are no part of a step's time: while
+// there; they are computed while the step's forward pass runs (DecodeLoop), on CPUs if the executor leaves one idle: a
+// mask that takes a CPU from one thread of a step holds up all the others. Masks are no part of a step's time: while
 // they are waited for, requests can be cancelled and expire, and one whose mask takes too long ends alone.
 
 #include <array>
@@ -262,6 +263,7 @@ class EngineCore final : private runtime::RowMasks {
   std::vector<std::shared_ptr<runtime::Constrained>> row_masks_;  ///< [rows of the step]; null: no mask
   runtime::MaskThreads masks_;
   bool masks_begun_ = false;
+  const bool masks_beside_steps_;  ///< false if the steps themselves keep every CPU busy: masks follow them then
   Time masks_begun_at_{};
   bool stuck_before_masks_ = false;  ///< the step was given up before its masks were waited for
   std::vector<SequenceKey> forced_;  ///< samples for which tokens are forced

@@ -23,7 +23,7 @@ namespace forge::test {
 /// with a sliding window of so many positions; `chooses` adds a decode loop with device sampling.
 struct FakeShape {
   std::size_t vocab = 16, step_tokens = 16, sequences = 4, context = 48, block_tokens = 4, blocks = 24, window = 0;
-  std::size_t state_slots = 0;
+  std::size_t state_slots = 0, threads = 1;
   bool chooses = false, kv = true, encoder = false;
 };
 
@@ -59,7 +59,7 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   std::span<const float> forward(const runtime::StepBatch& batch) override;
   [[nodiscard]] runtime::DecodeLoop* decode_loop() override { return shape_.chooses ? this : nullptr; }
   [[nodiscard]] std::string device_name() const override { return "fake"; }
-  [[nodiscard]] std::size_t threads() const override { return 1; }
+  [[nodiscard]] std::size_t threads() const override { return shape_.threads; }
   [[nodiscard]] std::int64_t kv_blocks() const override { return static_cast<std::int64_t>(shape_.blocks); }
   [[nodiscard]] const runtime::MemoryRequirements& memory_requirements() const override { return need_; }
   [[nodiscard]] runtime::LoadReport load_report() const override { return {}; }

@@ -1,5 +1,6 @@
 // Masks that take long: they are computed side by side, are no part of the device's steps, and hold up nobody for ever.
 
+#include <atomic>
 #include <barrier>
 #include <catch2/catch.hpp>
 #include <latch>
@@ -7,6 +8,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/mask_thread.h"
+#include "runtime/thread_pool.h"
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/scripted_constraint.h"
 
@@ -158,6 +160,45 @@ struct Together final : runtime::TokenConstraint {
 };
 
 }  // namespace
+
+namespace {
+
+/// Counts its masks.
+struct Counting final : runtime::TokenConstraint {
+  explicit Counting(std::atomic<int>& masks) : masks_(masks) {}
+  std::span<const std::uint32_t> mask() override {
+    ++masks_;
+    masks_.notify_all();
+    return {};
+  }
+  bool accept(std::int32_t) override { return true; }
+  void roll_back(std::size_t) override {}
+  Tokens forced(std::size_t) override { return {}; }
+  bool ended() override { return false; }
+  std::atomic<int>& masks_;
+};
+
+}  // namespace
+
+TEST_CASE("masks are computed beside steps of a device or a part of the CPUs, and after steps that need every CPU") {
+  const bool chooses = GENERATE(false, true), all = GENERATE(false, true);
+  CAPTURE(chooses, all);
+  std::atomic<int> masks = 0, steps = 0, early = 0;
+  auto executor = std::make_unique<FakeExecutor>(
+      test::FakeShape{.threads = all ? runtime::ThreadPool::default_threads() : 0, .chooses = chooses});
+  executor->in_step = [&] {
+    const int before = steps++;  // every step has one mask
+    if (chooses || !all) return masks.wait(before);
+    std::this_thread::sleep_for(milliseconds(5));
+    early += masks != before;
+  };
+  Engine engine(std::move(executor), {.steps_ahead = 1});
+  auto handle = engine.submit(
+      {.prompt = {1, 2, 3}, .max_tokens = 10, .constraint = [&] { return std::make_unique<Counting>(masks); }});
+  CHECK(told_by(*handle).tokens.size() == 10);
+  CHECK((steps == 10 && masks == 10));
+  CHECK(early == 0);
+}
 
 TEST_CASE("masks of several rows are computed side by side, and memory that runs out is said") {
   std::barrier meets(2);
