@@ -225,8 +225,8 @@ void GpuChooser::write_stride(const TileDraft& draft, const MatmulWeight& weight
     out.number("kXFloats", floats);
 }
 
-/// Steps with many tokens use matrix instructions (matmul_tiles.h) where choose_tiles allows it, all others
-/// matmul_rows.h. Rows of logits (rows.count != 0) are few, so they always use the latter.
+/// Steps with many tokens use matrix instructions (matmul_tiles.h, matmul_strips.h) where choose_tiles allows it, all
+/// others matmul_rows.h.
 void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
                         const MatmulTail* tail) {
   const auto weight = weight_of(graph_, draft.source);
@@ -237,9 +237,16 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
   const auto tiles =
       tail != nullptr ? std::nullopt : tiles_of(target_, tuning_, graph_, {draft, shape}, binding_.bounds);
   const auto terms = activation_terms(graph_.type(draft.input).dtype);
-  KernelText text{.header = tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
-                  .kernel = tiles ? "MatmulTiles" : "MatmulRows",
-                  .defaults = tiles ? "TilesDefaults" : "MatmulDefaults",
+  const bool strips = tiles && tiles->strips;
+  KernelText text{.header = strips  ? "kernels/gpu/matmul_strips.h"
+                            : tiles ? "kernels/gpu/matmul_tiles.h"
+                                    : "kernels/gpu/matmul_rows.h",
+                  .kernel = strips  ? "MatmulStrips"
+                            : tiles ? "MatmulTiles"
+                                    : "MatmulRows",
+                  .defaults = strips  ? "StripsDefaults"
+                              : tiles ? "TilesDefaults"
+                                      : "MatmulDefaults",
                   .before = epilogue.text + "\n"};
   text.config.use("Weight", weight_type(weight.value))
       .use("Epilogue", "gpu::Epilogue")

@@ -144,10 +144,15 @@ void TilesConfig::write_to(ConfigText& out) const {
       .number("kStages", stages)
       .number("kTokensTogether", tokens_together)
       .number("kSplits", splits);
+  if (strips) out.number("kAhead", ahead);
 }
 
 bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning) {
   return target.matrix != MatrixKind::kNone && tuned(tuning, "matrix", kMatrixByDefault) != 0;
+}
+
+bool multiplies_tiles(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
+  return tokens >= tuned(tuning, "matrix_tokens", kTiledTokensLeast) && may_use_matrix_instructions(target, tuning);
 }
 
 bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
@@ -155,6 +160,8 @@ bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, cons
 }
 
 namespace {
+
+constexpr std::int64_t kFewTokens = 64, kFewSlots = 24;  ///< that MatmulStrips multiplies; slots: of an expert
 
 /// Columns and tokens of a block.
 struct TileSize {
@@ -206,6 +213,62 @@ SplitSize fastest(std::span<const TileSize> sizes, std::span<const double> rates
   return *best;
 }
 
+/// Lanes that share a row of the instruction's first factor (kGroups in matrix_tile.h).
+std::int64_t lanes_of_row(MatrixKind matrix) {
+  return matrix == MatrixKind::kWmmaGfx11 ? 1 : matrix == MatrixKind::kWmmaGfx12 ? 2 : 4;
+}
+
+/// Configuration of MatmulStrips, or nothing if the shape does not allow it. The grid should have several blocks for
+/// each unit, of which some load while others multiply, but adding up parts of k has its price (measured on an H100).
+std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesProblem& problem,
+                                         const EpilogueShape& shape, const Tuning& tuning) {
+  constexpr std::int64_t kWaves = 4, kWaveColumns = 32, kUnits = 132, kEpilogue = 300, kSplit = 40, kPartLeast = 512;
+  constexpr std::int64_t kStatic = 48 << 10, kManyTokens = 32;
+  const bool mma = target.matrix == MatrixKind::kMma, experts = problem.experts > 1;
+  const auto of_expert = experts ? problem.rows_of_out() / problem.experts : problem.tokens;
+  const auto tokens = experts ? (of_expert <= kTokenTile / 2 ? kTokenTile : 2 * kTokenTile) : problem.tokens;
+  const TileSize block{tuned_positive(tuning, "block_rows", mma && tokens > kManyTokens ? 128 : 64),
+                       tuned_positive(tuning, "block_tokens", tokens)};
+  TilesConfig out;
+  out.strips = true;
+  out.slabs = tuned_positive(tuning, "slabs", std::max<std::int64_t>(lanes_of_row(target.matrix), 2));
+  const auto step = out.slabs * kWaveColumns;
+  if (problem.k % step != 0 || problem.rows < block.rows || block.rows % shape.multiple_of != 0 ||
+      (shape.divides != 0 && shape.divides % block.rows != 0))
+    return std::nullopt;
+  const std::int64_t unit_blocks = block.rows * block.tokens <= 64 * kManyTokens ? 4 : 2;
+  std::int64_t least = 0;
+  for (std::int64_t splits = 1; splits <= (experts ? 1 : 8); splits *= 2) {
+    if (splits > 1 && (problem.k % (splits * step) != 0 || problem.k / splits < kPartLeast)) break;
+    const auto rounds = (problem.blocks(block) * splits + kUnits * unit_blocks - 1) / (kUnits * unit_blocks);
+    const auto time = rounds * (problem.k / splits + kEpilogue + (splits > 1 ? splits * kSplit : 0));
+    if (splits == 1 || time < least) out.splits = splits, least = time;
+  }
+  out.splits = tuned_positive(tuning, "k_splits", out.splits);
+  out.waves_down = tuned_positive(tuning, "waves_down", kWaves);
+  out.waves_across = 1;
+  out.tiles_down = block.rows / out.waves_down / kTileRows;
+  out.tiles_across = block.tokens / (mma ? 8 : 16);
+  out.rows = out.waves_down * out.tiles_down * kTileRows;
+  out.tokens = block.tokens;
+  if (out.rows != block.rows || block.tokens % kTokenTile != 0 || problem.k % (out.splits * step) != 0)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("tuning asks for blocks of {} columns and {} tokens by {} waves, and {} parts of k",
+                            block.rows, block.tokens, out.waves_down, out.splits),
+                "a wave needs whole tiles of 16, and each part of k whole steps");
+  out.blocks = problem.blocks(block) * out.splits;
+  out.ahead = tuned_positive(tuning, "ahead", !mma || block.tokens <= kTokenTile ? 2 : 1);
+  out.stages = tuned_positive(tuning, "stages", 2);
+  out.unit_blocks = tuned(tuning, "min_blocks", mma ? unit_blocks : 0);
+  const auto ring = out.stages * block.tokens * step * 2, out_row_bytes = (block.rows + 5) * 4;
+  while (2 * out.tokens_together * out_row_bytes <= ring && block.tokens % (2 * out.tokens_together) == 0)
+    out.tokens_together *= 2;
+  const auto rest = (block.tokens + 64) * 4 + 256;  // as in choose_tiles
+  out.lds_bytes = std::max(ring, out.tokens_together * out_row_bytes) + rest;
+  if (!target.copies || out.lds_bytes <= kStatic) out.lds_bytes = 0;
+  return out;
+}
+
 }  // namespace
 
 std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
@@ -219,8 +282,11 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
                      kMmaExpertSizes[] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}, {64, 32}};
   constexpr double kMmaRates[] = {1.0, 0.85, 0.65, 0.5}, kMmaExpertRates[] = {0.85, 0.65, 0.5, 0.4, 0.3};
   constexpr std::int64_t kBlocksWanted = 192, kBlockMost = 256, kStatic = 48 << 10;
-  if (!uses_matrix_instructions(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
+  if (!multiplies_tiles(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
   const TilesProblem problem{rows, k, tokens, slots, experts};
+  if (problem.rows_of_out() / std::max<std::int64_t>(experts, 1) <= (experts > 1 ? kFewSlots : kFewTokens))
+    if (auto strips = choose_strips(target, problem, shape, tuning)) return strips;
+  if (experts <= 1 && tokens < kPromptTokensLeast) return std::nullopt;
   const bool mma = target.matrix == MatrixKind::kMma;
   const auto fits = [&](const TileSize& size) {
     return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&

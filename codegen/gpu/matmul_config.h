@@ -1,6 +1,7 @@
 #pragma once
 // Chooses the configuration of a matmul kernel (work split and blocking) by weight type, shape, number of tokens and
-// target: kernels/gpu/matmul_rows.h without matrix instructions, kernels/gpu/matmul_tiles.h with them.
+// target: kernels/gpu/matmul_rows.h without matrix instructions, kernels/gpu/matmul_tiles.h and matmul_strips.h with
+// them.
 
 #include <cstdint>
 #include <optional>
@@ -37,16 +38,22 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
 
 /// True if the target has matrix instructions that the tuning allows. Tuning key: matrix.
 bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning);
-/// True if variants for this many tokens use matrix instructions, where shapes allow it. Tuning key: matrix.
+/// True if matmuls of this many tokens use them, where shapes allow it. Tuning keys: matrix, matrix_tokens.
+bool multiplies_tiles(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning);
+/// True if variants for this many tokens are for prefill and use matrix instructions in all kernels, where shapes allow
+/// it. Tuning key: matrix.
 bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning);
 
-/// The configuration of MatmulTiles; TilesDefaults in matmul_tiles.h has the meaning of the fields.
+/// The configuration of MatmulTiles, or of MatmulStrips for few tokens; TilesDefaults in tile_block.h and
+/// StripsDefaults in matmul_strips.h have the meaning of the fields.
 struct TilesConfig {
   std::int64_t waves_down = 2, waves_across = 2;  ///< waves of a block: along columns, along tokens
   std::int64_t tiles_down = 1, tiles_across = 1;  ///< tiles of a wave: along columns, along tokens
   std::int64_t rows = 0, tokens = 0;              ///< of a block: columns of the result, tokens
   std::int64_t slabs = 1;                         ///< slabs of 32 columns of k in a step
   std::int64_t stages = 2;                        ///< buffers in shared memory, each for a step
+  bool strips = false;                            ///< MatmulStrips
+  std::int64_t ahead = 1;                         ///< MatmulStrips: steps of weights that are under way
   std::int64_t tokens_together = 16;              ///< tokens whose sums the epilogue finds in shared memory at once
   std::int64_t splits = 1;                        ///< blocks that share k
   std::int64_t lds_bytes = 0;    ///< shared memory that the launch gives; 0: the kernel declares its own

@@ -38,7 +38,8 @@ MatmulWeight weight_of(const ir::Graph& graph, NodeId matmul) {
 std::optional<TilesConfig> tiles_of(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
                                     const MatmulDraft& matmul, const ir::Bounds& bounds) {
   const auto& draft = matmul.draft;
-  if (draft.rows.symbol != ir::Symbol::kTokens) return std::nullopt;  // rows of logits are few
+  // Rows of logits are few where not every token has one.
+  if (draft.rows.symbol != ir::Symbol::kTokens && bounds.rows < bounds.tokens) return std::nullopt;
   const auto weight = weight_of(graph, draft.source);
   const auto columns = weight.heads * weight.columns;
   auto shape = matmul.shape;  // a tile's columns must lie in one head
@@ -74,7 +75,7 @@ bool stores_rows(const ir::Graph& graph, std::span<const NodeId> nodes, Value va
 passes::StoredForms stored_rows(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
                                 std::span<const std::vector<NodeId>> steps, const ir::Bounds& bounds) {
   passes::StoredForms out;
-  if (!uses_matrix_instructions(target, bounds.tokens, tuning)) return out;
+  if (!multiplies_tiles(target, bounds.tokens, tuning)) return out;
   const auto step_of = passes::step_of_node(graph, steps);
   // What each step with tiles reads as x.
   std::vector<std::optional<Value>> x_of(steps.size());

@@ -50,28 +50,30 @@ struct WeightCodes {
 
   FORGE_DEVICE static Unit load_unit(const u8* weights, int row, int unit) {
     Unit out{};
-    const u64 part = static_cast<u64>(row) * kUnits + unit;
-    const u8* low = weights + part * Planes::kLowBytes;
+    const u32 part = static_cast<u32>(row * kUnits + unit);  // 32 bits: addresses are one instruction each
+    const auto at = [&](u64 plane, u32 index, u32 bytes) { return weights + plane + static_cast<u64>(index) * bytes; };
+    const u8* low = at(0, part, Planes::kLowBytes);
     if constexpr (kPacking.low == 4) {
       out.low = load16_once(low);
     } else {
       const U32x2 pair = load8(low);
       out.low = {{pair.at[0], pair.at[1], 0, 0}};
     }
-    const u8* high = weights + kPlanes.high + part * Planes::kHighBytes;
+    const u8* high = at(kPlanes.high, part, Planes::kHighBytes);
     if constexpr (kPacking.high == 1) out.high = {{load(reinterpret_cast<const u32*>(high)), 0}};
     if constexpr (kPacking.high == 2) out.high = load8(high);
-    const u8* halves = weights + kPlanes.halves +
-                       (static_cast<u64>(row) * (K / kElems) + unit / Planes::kParts) * Planes::kHalvesBytes;
+    const u8* halves = at(kPlanes.halves, part / Planes::kParts, Planes::kHalvesBytes);
     if constexpr (kPacking.halves == 2) out.halves = load(reinterpret_cast<const u32*>(halves));
     if constexpr (kPacking.halves == 1) out.halves = load(reinterpret_cast<const u16*>(halves));
-    const u8* numbers = weights + kPlanes.numbers + part * Planes::kNumberBits / 8;
+    const u8* numbers = Planes::kNumberBits == 4 ? at(kPlanes.numbers, part / 2, 1)
+                                                 : at(kPlanes.numbers, part, Planes::kNumberBits / 8);
     if constexpr (Planes::kNumberBits == 16) out.numbers = load(reinterpret_cast<const u16*>(numbers));
     if constexpr (Planes::kNumberBits == 8) out.numbers = load(numbers);
-    if constexpr (Planes::kNumberBits == 4) out.numbers = load(numbers) >> (unit % 2 * 4);
-    if constexpr (Planes::kTopBits > 0)  // rows are whole bytes, so the unit alone determines the bits within the byte
-      out.tops = load(weights + kPlanes.tops + part * Planes::kTopBits / 8) >>
-                 (unit % (8 / static_cast<int>(Planes::kTopBits)) * static_cast<int>(Planes::kTopBits));
+    if constexpr (Planes::kNumberBits == 4) out.numbers = load(numbers) >> (part % 2 * 4);
+    if constexpr (Planes::kTopBits > 0) {
+      constexpr u32 kUnitsOfByte = 8 / Planes::kTopBits;
+      out.tops = load(at(kPlanes.tops, part / kUnitsOfByte, 1)) >> (part % kUnitsOfByte * Planes::kTopBits);
+    }
     return out;
   }
 

@@ -37,13 +37,15 @@ FORGE_DEVICE i32 dot16(const U32x4& a, const U32x4& b, i32 sum) {
 /// The numbers of matrix tiles with quantised weights. pair() rounds two weights and packs them, x_pair() two
 /// activations; a weight is multiplied by kWeight before and an activation by kX, whose product is 1.
 struct TileBf16 {
+  static constexpr bool kIsF16 = false;
   static constexpr float kWeight = 1.0f, kX = 1.0f;
   FORGE_DEVICE static u32 pair(float low, float high) { return bf16_pair(low, high); }
   FORGE_DEVICE static u32 x_pair(float low, float high) { return bf16_pair(low, high); }
 };
-/// F16 has three more bits and packed arithmetic, but a narrow range. The factors move it to where the numbers are:
-/// activations up to 2^20 (kWideMost), beyond which they are clamped, weights up to 4094.
+/// F16 has three more bits and packed arithmetic (expand_bytes), but a narrow range. The factors move it to where the
+/// numbers are: activations up to 2^20 (kWideMost), beyond which they are clamped, weights up to 4094.
 struct ScaledF16 {
+  static constexpr bool kIsF16 = true;
   static constexpr float kWeight = 1.0f / kF16AScale, kX = kF16AScale;
   FORGE_DEVICE static u32 pair(float low, float high) { return f16_pair(low, high); }
   FORGE_DEVICE static u32 x_pair(float low, float high) { return clamped_f16_pair(low, high); }
@@ -69,17 +71,27 @@ FORGE_DEVICE constexpr bool is_tile_type() {
     return false;
 }
 
-/// Dequantises four unsigned bytes: pairs[0..1] = Numbers of (byte - Above) * scale. The fma's product is exact before
-/// the rounding, because f16 and bf16 scales have at most 11 bits.
+/// Dequantises four unsigned bytes: pairs[0..1] = Numbers of (byte - Above) * scale + minimum. In F16 two at a time:
+/// the difference is exact, scale and minimum are rounded to f16, and so is the result, once.
+template <int Above>
+FORGE_DEVICE void expand_bytes_f16(u32 bytes, float scale, float minimum, u32* pairs) {
+  const u32 offset = f16_pair(-(kHalfBias + Above), -(kHalfBias + Above)), d = f16_pair(scale, scale),
+            m = f16_pair(minimum, minimum);
+  pairs[0] = fma_halves(add_halves(byte_halves<0>(bytes), offset), d, m);
+  pairs[1] = fma_halves(add_halves(byte_halves<1>(bytes), offset), d, m);
+}
+/// The same without a minimum. In BF16 the fma's product is exact before the rounding, because f16 scales have 11 bits.
 template <int Above, class Numbers>
 FORGE_DEVICE void expand_bytes(u32 bytes, float scale, u32* pairs) {
+  if constexpr (Numbers::kIsF16) return expand_bytes_f16<Above>(bytes, scale, 0.0f, pairs);
   const float offset = -(kByteBias + Above) * scale;
   pairs[0] = Numbers::pair(fma_of(byte_number<0>(bytes), scale, offset), fma_of(byte_number<1>(bytes), scale, offset));
   pairs[1] = Numbers::pair(fma_of(byte_number<2>(bytes), scale, offset), fma_of(byte_number<3>(bytes), scale, offset));
 }
-/// The same plus a minimum, for scales with any number of bits: the offset is subtracted before the multiplication.
+/// The same with a minimum, for scales with any number of bits: the offset is subtracted before the multiplication.
 template <int Above, class Numbers>
 FORGE_DEVICE void expand_bytes(u32 bytes, float scale, float minimum, u32* pairs) {
+  if constexpr (Numbers::kIsF16) return expand_bytes_f16<Above>(bytes, scale, minimum, pairs);
   constexpr float kOffset = kByteBias + Above;
   pairs[0] = Numbers::pair(fma_of(byte_number<0>(bytes) - kOffset, scale, minimum),
                            fma_of(byte_number<1>(bytes) - kOffset, scale, minimum));
@@ -163,8 +175,8 @@ struct WeightQ8_0 {
   };
   FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {
     const u16* scales = reinterpret_cast<const u16*>(weights + kScales);
-    return {load16_once(weights + static_cast<u64>(row) * K + unit * 16),
-            load(scales + static_cast<u64>(row) * (K / 32) + unit / 2)};
+    const u32 part = static_cast<u32>(row * kUnits + unit);  // 32 bits: addresses are one instruction each
+    return {load16_once(weights + static_cast<u64>(part) * 16), load(scales + part / 2)};
   }
   FORGE_DEVICE static XUnit load_x(const u8* row, int unit) {
     return {load16(row + unit * 16), bf16_scale(load(reinterpret_cast<const u32*>(row + K) + unit))};
@@ -201,14 +213,15 @@ struct WeightQ4 {
   using XUnit = XPair;
 
   FORGE_DEVICE static u32 load_scales(const u8* weights, int row, int block) {
-    const u64 index = static_cast<u64>(row) * (K / 32) + block;
+    const u32 index = static_cast<u32>(row * (K / 32) + block);
     if constexpr (HasMinimum)
       return load(reinterpret_cast<const u32*>(weights + kScales) + index);
     else
       return load(reinterpret_cast<const u16*>(weights + kScales) + index);
   }
   FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {
-    return {load16_once(weights + static_cast<u64>(row) * (K / 2) + unit * 16), load_scales(weights, row, unit)};
+    const u32 part = static_cast<u32>(row * kUnits + unit);
+    return {load16_once(weights + static_cast<u64>(part) * 16), load_scales(weights, row, unit)};
   }
   FORGE_DEVICE static XUnit load_x(const u8* row, int unit) { return XPair::load<K>(row, unit); }
   /// With low and high the dots of the nibbles with the quants of the two halves, s0 and s1 the halves' scales and sum0

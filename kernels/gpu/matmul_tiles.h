@@ -1,126 +1,46 @@
 #pragma once
-// Matmul by matrix instructions (GEMM, for prefill): out[t][n] = sum over k of w[n][k] * x[t][k]. Weights are in the
-// layout `planes`; rows of x are 16-bit numbers, as their producer stores them or TileRows (tile_rows.h) makes them. A
-// block computes kRows columns n for kTokens tokens t; a wave computes kTilesDown x kTilesAcross tiles of it, with f32
-// sums in registers:
+// Matmul by matrix instructions of many tokens (GEMM, for prefill). What a block is: tile_block.h.
 //
-//                      tokens ->   wave across 0   wave across 1            kWavesDown = 2, kWavesAcross = 2
-//   columns n    wave down 0       wave 0          wave 2
-//       |        wave down 1       wave 1          wave 3
+// Shared memory has a ring of kStages buffers, each for one step of k: slabs of [row][32] (matrix_tile.h: units), kRows
+// weight rows first and kTokens rows of x after them. What is 16 bits wide in memory (x, weights in BF16 and F16) is
+// copied into the ring as it is: asynchronously, kStages - 1 steps ahead, where the target can, else through registers.
+// Other weights go through registers, where they are dequantised to F16 (BF16 if the tile is of BF16). A step needs one
+// barrier:
 //
-// k is processed in steps of kSlabs * 32 columns. Shared memory has a ring of kStages buffers, each for one step: slabs
-// of [row][32] (matrix_tile.h: units), kRows weight rows first and kTokens rows of x after them. What is 16 bits wide
-// in memory (x, weights in BF16 and F16) is copied into the ring as it is: asynchronously, kStages - 1 steps ahead,
-// where the target can, else through registers. Other weights go through registers, where they are dequantised to F16
-// (BF16 if the tile is of BF16), one step ahead. A step needs one barrier:
-//
-//   turn s:   wait for the copies of step s | barrier | issue copies of step s + kStages - 1, loads of step s + 1 |
-//             multiply step s | store what was loaded for step s + 1
+//   turn s:   wait for the copies of step s | barrier | issue copies of step s + kStages - 1 | multiply step s |
+//             store what was loaded for step s + 1 | issue loads of step s + 2 to the same registers
 //
 // The barrier makes step s complete, and it is also what allows the buffer of step s - 1 to be overwritten: all waves
-// have multiplied it in turn s - 1.
-//
-// Mixture of experts: the tokens of a block are slots that share an expert (slot_tiles.h).
-//
-// A grid with few tiles for the card has kSplits blocks for each: every one multiplies its part of k, and the last to
-// arrive adds up their sums and goes on with the epilogue. So do the blocks with the columns of a tile of tokens, where
-// the next norm wants the sum of squares of whole rows.
+// have multiplied it in turn s - 1. It is one of shared memory only, so loads stay under way across it.
 //
 // Order of a sum: steps of 32 columns in ascending k (of each part, then the parts), within a step as the target's
 // instruction adds. It depends on the configuration only, never on the number of tokens in a step.
 
-#include "kernels/gpu/matmul_args.h"
-#include "kernels/gpu/matrix_tile.h"
-#include "kernels/gpu/slot_tiles.h"
-#include "kernels/gpu/tile.h"
+#include "kernels/gpu/tile_block.h"
 
 namespace forge::gpu {
 
-/// Defaults. A configuration derives from this, names Weight (formats.h, codes.h) and Epilogue (tile.h), and overrides
-/// what it needs.
-struct TilesDefaults : MatmulCommon {
-  using Tile = NativeBf16Tile;
-  static constexpr int kWavesDown = 2, kWavesAcross = 2;  ///< waves of a block: along columns n, along tokens
-  static constexpr int kTilesDown = 1, kTilesAcross = 1;  ///< tiles of a wave: along columns n, along tokens
-  static constexpr int kSlabs = 1;                        ///< slabs of 32 columns of k in a step
-  static constexpr int kStages = 2;                       ///< buffers of the ring
-  static constexpr int kTokensTogether = kTokenTile;      ///< tokens whose sums the epilogue finds in shared memory
-  static constexpr int kSplits = 1;                       ///< blocks that share k
-  static constexpr int kTotalStride = 1;                  ///< floats between the sums of squares of two rows of x
-};
-
 template <class C>
-struct MatmulTiles {
-  using W = typename C::Weight;
-  using E = typename C::Epilogue;
-  using T = typename C::Tile;
-  using Numbers = NumbersOf<T>;
-  static_assert(T::kLanes == kWave, "the tile is for another wave size");
-  static constexpr int kRows = C::kWavesDown * C::kTilesDown * T::kM;
-  static constexpr int kWaveTokens = C::kTilesAcross * T::kN, kTokens = C::kWavesAcross * kWaveTokens;
-  static constexpr int kThreads = C::kWavesDown * C::kWavesAcross * kWave;
-  static constexpr bool kExperts = C::kSlots > 0;
-  static constexpr int kColumns = kExperts ? C::kColumns : W::kRows, kSlots = kExperts ? C::kSlots : 1;
-  static_assert(W::kRows % kColumns == 0, "the weight's rows must be a multiple of kColumns");
-  using Slots = SlotTiles<W::kRows / kColumns, kExperts ? kTokens : 1, kThreads>;
-  static constexpr int kTokenTiles = kExperts ? Slots::most(C::kTokensTotal) : ceil_div(C::kTokensTotal, kTokens);
-  static constexpr int kSplits = C::kSplits, kBlocks = ceil_div(kColumns, kRows) * kTokenTiles * kSplits;
-  static constexpr int kSlab = 32, kStep = C::kSlabs * kSlab, kSteps = W::kK / kStep / kSplits, kStages = C::kStages;
-  static constexpr int kTogether = C::kTokensTogether;
-  static constexpr int kOperandsTogether = kTogether == kTokenTile ? 1 : 32;  ///< LoadsTogether of Finish
-  static_assert(kThreads <= 1024, "a block has at most 1024 threads");
-  static_assert(C::kHeads == 1 || (C::kHeadColumns % kRows == 0 && C::kHeads * C::kHeadColumns == kColumns),
-                "a block's columns must lie in one head");
-  static_assert(W::kK % (kStep * kSplits) == 0 && T::kK * kHalves == kSlab,
-                "each block's part of k must be a multiple of the columns of a step");
-  static_assert(kStages >= 2, "a buffer is multiplied while the next one is filled");
-  static_assert(kTokens % kTokenTile == 0 && kWaveTokens % kTokenTile == 0,
-                "the tokens of a wave must be a multiple of 16");
-  static_assert(kTogether % kTokenTile == 0 && kTokens % kTogether == 0 &&
-                    (kTogether % kWaveTokens == 0 || kWaveTokens % kTogether == 0),
-                "the epilogue's tokens must be those of whole waves, or whole parts of them");
-  static_assert(C::kTokensTotal % kTokenTile == 0, "kTokensTotal must be a multiple of 16");
-  static_assert(kSlab % W::kUnitColumns == 0 && W::kUnitColumns % 8 == 0,
-                "32 columns must be whole units of the weight");
-
-  // What a step needs, distributed over the threads: kRows * kUnits units of weights, and kTokens * kXUnits units (of 8
-  // columns) of x.
-  static constexpr int kUnits = kStep / W::kUnitColumns;             ///< units of a weight row in a step
-  static constexpr int kTakes = ceil_div(kRows * kUnits, kThreads);  ///< units that a thread loads
-  static constexpr int kXUnits = kStep / 8, kXTakes = ceil_div(kTokens * kXUnits, kThreads);
-  static_assert(kThreads % kXUnits == 0, "a thread's units of x must have the same columns");
+struct MatmulTiles : TileBlock<C> {
+  using Block = TileBlock<C>;
+  using Block::find_job, Block::finish, Block::has_x, Block::is_row, Block::kBlocks, Block::kExperts, Block::kRows,
+      Block::kSplits, Block::kStages, Block::kStep, Block::kSteps, Block::kThreads, Block::kTokens, Block::kTokenTiles,
+      Block::kUnits, Block::kWaveTokens, Block::kXTakes, Block::kXUnits, Block::load_x, Block::sum_rows,
+      Block::sum_splits, Block::weight_row, Block::x_of, Block::x_row;
+  using typename Block::Args, typename Block::E, typename Block::Job, typename Block::Numbers, typename Block::Sums,
+      typename Block::T, typename Block::W;
+  static_assert(T::kK * kHalves == Block::kSlab && Block::kSlab % W::kUnitColumns == 0,
+                "32 columns must be two instructions and whole units of the weight");
+  static constexpr int kTakes = ceil_div(kRows * kUnits, kThreads);  ///< units of weights that a thread loads
   /// Whether weights are copied as they are.
   static constexpr bool kCopiesWeights = kAsyncCopies && is_tile_type<W>();
-
-  /// With mma.sync, neighbouring lanes have sums of two tokens: four floats more keep them in different banks.
-  static constexpr int kPadding = T::kN == 8 ? 4 : 0;
-  using OutTile = Tile<kTogether, kRows, 1, kThreads, kPadding>;
   static constexpr int kBufferUnits = C::kSlabs * (kRows + kTokens) * kUnitsOfRow;
-  struct Lds {
-    union {
-      Shared<U32x4, kStages * kBufferUnits> units;
-      OutTile tile;  ///< after the last step
-    };
-    typename Slots::Lds slots;
-    Shared<u32, 1> last;
-  };
-  using Args = TilesArgs<E, kExperts>;
+  using Lds = typename Block::template Ring<kStages * kBufferUnits>;
   /// A thread's share of a later step, on its way from global memory to registers.
   struct Next {
     typename W::Unit units[kTakes];
-    U32x4 x[kAsyncCopies ? 1 : kXTakes];
+    U32x4 x[kXTakes];
   };
-  /// The block's part of the output: columns row0 .. of the weight that starts at row weight0 (the expert's first), and
-  /// `tokens` rows of x and out from t0 on, or, with experts, the listed slots.
-  struct Job {
-    int row0, weight0, t0, tokens;
-    int unit0;  ///< of a weight's row, where the block's part of k begins
-    /// Where this thread's columns of x begin, in bytes (half the registers of an address). With experts for each of
-    /// its rows, kNoRow if there is no such row; else for the first one, from which the others are at constant
-    /// distances.
-    u32 rows_of_x[kExperts ? kXTakes : 1];
-  };
-  using Sums = float[C::kTilesDown][C::kTilesAcross][T::Fragments::kC];
 
   /// Index of the first unit of a row in shared memory. Rows 0 .. kRows-1 are weights, then come the tokens.
   FORGE_DEVICE static constexpr int place(int stage, int slab, int row) {
@@ -134,10 +54,6 @@ struct MatmulTiles {
   /// The thread's i-th unit of weights, counted over the block's rows; false if it has none.
   FORGE_DEVICE static bool has_take(int i) {
     return kRows * kUnits % kThreads == 0 || i * kThreads + thread_id() < kRows * kUnits;
-  }
-  /// The weight's row of a row of the block. Columns after the last one repeat it; their sums are ignored.
-  FORGE_DEVICE static int weight_row(const Job& job, int row) {
-    return job.weight0 + (job.row0 + row < kColumns ? job.row0 + row : kColumns - 1);
   }
   FORGE_DEVICE static void load_units(const Args& args, const Job& job, int step, Next& next) {
     if constexpr (!kCopiesWeights) {
@@ -161,23 +77,6 @@ struct MatmulTiles {
       }
     }
   }
-  /// The thread's i-th unit of x: its row; all of them have the same columns.
-  FORGE_DEVICE static int x_row(int i) { return (i * kThreads + thread_id()) / kXUnits; }
-  static constexpr u32 kNoRow = ~0u;
-  static_assert(static_cast<u64>(C::kTokensTotal) * C::kHeads * W::kK * 2 < kNoRow, "x must be smaller than 4 GiB");
-  FORGE_DEVICE static bool is_row(const Job& job, int i) {
-    if constexpr (kExperts)
-      return job.rows_of_x[i] != kNoRow;
-    else
-      return x_row(i) < job.tokens;
-  }
-  /// The row's columns of a step; a valid address even if there is no such row.
-  FORGE_DEVICE static const u8* x_of(const Args& args, const Job& job, int i, int step) {
-    u32 row = job.rows_of_x[kExperts ? i : 0];
-    if constexpr (!kExperts) row += static_cast<u32>(i * (kThreads / kXUnits * C::kHeads * W::kK * 2));
-    return args.x + (is_row(job, i) ? row + static_cast<u32>(step * (kStep * 2)) : 0u);
-  }
-  FORGE_DEVICE static bool has_x(int i) { return kTokens * kXUnits % kThreads == 0 || x_row(i) < kTokens; }
   /// Zeros for rows that do not exist.
   FORGE_DEVICE static void copy_x(const Args& args, Lds& lds, const Job& job, int step, int stage) {
     FORGE_UNROLL
@@ -192,17 +91,10 @@ struct MatmulTiles {
     copy_units(args, lds, job, step, stage);
     copy_x(args, lds, job, step, stage);
   }
-  FORGE_DEVICE static void load_x(const Args& args, const Job& job, int step, Next& next) {
-    FORGE_UNROLL
-    for (int i = 0; i < kXTakes; ++i) {
-      next.x[i] = U32x4{};
-      if (has_x(i) && is_row(job, i)) next.x[i] = load16(x_of(args, job, i, step));
-    }
-  }
   /// Issues the loads of a step to registers.
   FORGE_DEVICE static void load_step(const Args& args, const Job& job, int step, Next& next) {
     load_units(args, job, step, next);
-    if constexpr (!kAsyncCopies) load_x(args, job, step, next);
+    if constexpr (!kAsyncCopies) load_x(args, job, step, next.x);
   }
   /// Stores what the thread has loaded for a step in a buffer; dequantises weights. Waits for the loads.
   FORGE_DEVICE static void store(Lds& lds, const Next& next, int stage) {
@@ -269,30 +161,28 @@ struct MatmulTiles {
   }
 
   /// One turn of the pipeline (see the sketch above) for step `step`, which is in buffer `stage`. More: another step
-  /// follows.
+  /// follows, which is in `next`.
   template <bool More>
   FORGE_DEVICE static void turn(const Args& args, Lds& lds, const Job& job, int step, int stage, int down, int across,
                                 Next& next, Sums& sums) {
     if constexpr (kAsyncCopies) wait_copies_but<kStages - 2>();
-    barrier();
+    barrier_shared();
     if constexpr (kAsyncCopies && More) {
       if (step + kStages - 1 < kSteps)
         copy_step(args, lds, job, step + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
       commit_copies();  // an empty group near the end, so that the number of groups tells the step
     }
-    if constexpr (More) {
-      load_step(args, job, step + 1, next);
-      // Otherwise AMD's compiler moves the dequantisation, which waits for the loads, in front of the multiplication.
-      keep_schedule();
-    }
     // Many tiles of experts have few slots: waves whose slots do not exist multiply nothing. The condition is scalar.
     if (!kExperts || across * kWaveTokens < job.tokens) multiply(lds, stage, down, across, sums);
     if constexpr (More) {
+      // Otherwise AMD's compiler moves the dequantisation, which waits for the loads, in front of the multiplication.
       keep_schedule();
       store(lds, next, stage + 1 == kStages ? 0 : stage + 1);
+      if (step + 2 < kSteps) load_step(args, job, step + 2, next);
+      keep_schedule();
     }
   }
-  /// Multiplies all steps. The first kStages - 1 are under way.
+  /// Multiplies all steps. The first kStages - 1 are under way; the first is stored, and the second is in `next`.
   FORGE_DEVICE static void multiply_all(const Args& args, Lds& lds, const Job& job, int down, int across, Next& next,
                                         Sums& sums) {
     if constexpr (kStages == 2) {  // buffers are constants, which saves the computation of addresses
@@ -312,127 +202,6 @@ struct MatmulTiles {
       }
       turn<false>(args, lds, job, kSteps - 1, stage, down, across, next, sums);
     }
-  }
-
-  /// Where blocks share k: writes this block's sums, and lets the last block of the tile to arrive add up all of them,
-  /// in the order of k. Returns true there.
-  FORGE_DEVICE static bool sum_splits(const Args& args, Lds& lds, int block, int split, Sums& sums) {
-    constexpr int kQuads = C::kTilesDown * C::kTilesAcross * T::Fragments::kC / 4;
-    float* own = args.partials + static_cast<u64>(block) * (kSplits * kQuads * kThreads * 4) + thread_id() * 4;
-    each_quad(sums, [&](int quad, float& a, float& b, float& c, float& d) {
-      *reinterpret_cast<F32x4*>(own + (split * kQuads + quad) * (kThreads * 4)) = F32x4{{a, b, c, d}};
-    });
-    if (!last_arrival(args.counters + block, kSplits, lds.last)) return false;
-    FORGE_LOOP
-    for (int part = 0; part < kSplits; ++part)
-      each_quad(sums, [&](int quad, float& a, float& b, float& c, float& d) {
-        const F32x4 four = load_fresh4(own + (part * kQuads + quad) * (kThreads * 4));
-        a = (part > 0 ? a : 0.0f) + four.at[0];
-        b = (part > 0 ? b : 0.0f) + four.at[1];
-        c = (part > 0 ? c : 0.0f) + four.at[2];
-        d = (part > 0 ? d : 0.0f) + four.at[3];
-      });
-    return true;
-  }
-  /// Calls each(number, four sums) for all sums of the lane.
-  template <class Each>
-  FORGE_DEVICE static void each_quad(Sums& sums, Each&& each) {
-    constexpr int kOfTile = T::Fragments::kC / 4;
-    FORGE_UNROLL
-    for (int m = 0; m < C::kTilesDown; ++m) {
-      FORGE_UNROLL
-      for (int n = 0; n < C::kTilesAcross; ++n) {
-        FORGE_UNROLL
-        for (int i = 0; i < kOfTile; ++i) {
-          float(&of)[T::Fragments::kC] = sums[m][n];
-          each((m * C::kTilesAcross + n) * kOfTile + i, of[4 * i], of[4 * i + 1], of[4 * i + 2], of[4 * i + 3]);
-        }
-      }
-    }
-  }
-
-  /// Writes the sums of tokens Part * kTogether .. to the output tile, if this wave has them or some of them.
-  template <int Part>
-  FORGE_DEVICE static void hand_over(Lds& lds, int thread, const Sums& sums) {
-    const int wave = uniform(thread / kWave), down = wave % C::kWavesDown, across = wave / C::kWavesDown;
-    constexpr bool kWhole = kTogether >= kWaveTokens;  // whole waves, or a part of each wave's tokens
-    constexpr int kTiles = (kWhole ? kWaveTokens : kTogether) / T::kN;
-    constexpr int kFirst = kWhole ? 0 : Part * kTogether % kWaveTokens / T::kN;
-    const bool has = kWhole ? across * kWaveTokens / kTogether == Part : across == Part * kTogether / kWaveTokens;
-    if (!has) return;
-    const int lane = thread % kWave, row0 = down * C::kTilesDown * T::kM;
-    const int token0 = kWhole ? across * kWaveTokens % kTogether : 0;
-    FORGE_UNROLL
-    for (int m = 0; m < C::kTilesDown; ++m) {
-      FORGE_UNROLL
-      for (int n = 0; n < kTiles; ++n) {
-        FORGE_UNROLL
-        for (int i = 0; i < T::Fragments::kC; ++i)
-          lds.tile.set(token0 + n * T::kN + T::c_column(lane, i), row0 + m * T::kM + T::c_row(lane, i),
-                       sums[m][kFirst + n][i]);
-      }
-    }
-  }
-  FORGE_DEVICE static auto rows_of(const Lds& lds, const Job& job, int first) {
-    if constexpr (kExperts)
-      return RowsListed<kTokens>{lds.slots.slots, first, job.tokens};
-    else
-      return RowsCounted{job.t0 + first, job.tokens - first};
-  }
-  /// Runs the epilogue for kTogether tokens at a time: the waves that have these tokens' sums write them to the output
-  /// tile in shared memory, which all waves then read. Recursive, because indices of `sums` must be constants to stay
-  /// registers.
-  template <int Part>
-  FORGE_DEVICE static void finish(const Args& args, Lds& lds, const Job& job, int thread, const Sums& sums) {
-    if constexpr (Part * kTogether < kTokens) {
-      if (Part * kTogether >= job.tokens) return;  // scalar: the same in all lanes
-      const auto rows = rows_of(lds, job, Part * kTogether);
-      Finish<E, OutTile, kColumns, decltype(rows), kOperandsTogether> finisher(args.epilogue, job.row0, rows, thread);
-      finisher.prepare();
-      hand_over<Part>(lds, thread, sums);
-      if constexpr (E::kParts > 0)
-        for (int t = thread; t < kTogether; t += kThreads)
-          lds.tile.factors.set(t,
-                               E::inv_rms(load(args.totals + rows.clamped_row(t) / slots_of<E>() * C::kTotalStride)));
-      barrier();
-      finisher.run(lds.tile);
-      barrier();
-      finish<Part + 1>(args, lds, job, thread, sums);
-    }
-  }
-  /// The last block that has columns of these tokens adds up the partial sums of squares of their results.
-  FORGE_DEVICE static void sum_rows(const Args& args, Lds& lds, const Job& job, int tile) {
-    static_assert(!kExperts, "slots have no norms");
-    if (last_arrival(args.counters + kBlocks / kSplits + tile, ceil_div(kColumns, kRows), lds.last))
-      total_squares<squares_out_of<E>(), kThreads / kWave>(E::squares_out(args.epilogue), job.t0, job.tokens);
-  }
-  /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16.
-  FORGE_DEVICE static bool find_job(const Args& args, Lds& lds, int tile, int split, int real, Job& job) {
-    if constexpr (kExperts) {
-      const auto found = Slots::find(args.sorted, tile, lds.slots);
-      job.weight0 = found.expert * kColumns;
-      job.tokens = found.count;
-    } else {
-      job.t0 = tile * kTokens;
-      const int whole = whole_tiles(real), left = (whole < C::kTokensTotal ? whole : C::kTokensTotal) - job.t0;
-      job.tokens = left < kTokens ? left : kTokens;
-    }
-    if (job.tokens <= 0) return false;
-    const auto at = [&](int row) {
-      if constexpr (C::kHeads > 1) row = row * C::kHeads + job.row0 / C::kHeadColumns;
-      return static_cast<u32>(row) * (W::kK * 2) +
-             static_cast<u32>(split * (kSteps * kStep * 2) + thread_id() % kXUnits * 16);
-    };
-    if constexpr (kExperts) {
-      FORGE_UNROLL
-      for (int i = 0; i < kXTakes; ++i) {
-        const int t = x_row(i);
-        job.rows_of_x[i] = t < job.tokens ? at(lds.slots.slots.get(t) / (C::kSharedX ? kSlots : 1)) : kNoRow;
-      }
-    } else {
-      job.rows_of_x[0] = at(job.t0 + x_row(0));
-    }
-    return true;
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
@@ -468,9 +237,10 @@ struct MatmulTiles {
         commit_copies();
       }
     } else {
-      load_x(args, job, 0, next);
+      load_x(args, job, 0, next.x);
     }
     store(lds, next, 0);
+    if constexpr (kSteps > 1) load_step(args, job, 1, next);
     Sums sums = {};
     multiply_all(args, lds, job, down, across, next, sums);
     if constexpr (kSplits > 1) {
@@ -478,7 +248,7 @@ struct MatmulTiles {
     }
     barrier();  // the output tile takes the ring's place
     // opaque: the epilogue's addresses are computed here instead of living in registers through the loop.
-    finish<0>(args, lds, job, opaque(thread_id()), sums);
+    Block::template finish<0>(args, lds, job, opaque(thread_id()), sums);
     if constexpr (squares_out_of<E>() > 0) sum_rows(args, lds, job, tile);
   }
 };

@@ -31,6 +31,10 @@
 // (kFetchesMatrices): lane 8j + i names a row of matrix j, and lane l receives word l % 4 of the unit that lane
 // 8j + l / 4 named.
 //
+// From memory to fragments of A (matmul_strips.h): a lane holds columns of kRowsOfA rows of A, row_of_a(lane, h), and
+// kGroups lanes share a row, of which it is number group(lane). Word w of row h is word w * kRowsOfA + h of its
+// fragment.
+//
 // Rows of sums, for reductions along a row of C: kRowLanes neighbouring lanes share a row; a lane has elements of
 // kRowsOfLane rows, and its element i is in its row number row_of(i). If kPairsInRow, elements 2i and 2i + 1 are
 // neighbours in one row.
@@ -68,6 +72,9 @@ struct AmdTile {
   static constexpr int b_row(int lane, int) { return lane % M; }
   static constexpr int b_k(int lane, int i) { return a_k(lane, i); }
   static constexpr int c_column(int lane, int) { return lane % M; }
+  static constexpr int kGroups = K / Run, kRowsOfA = 1;
+  static constexpr int group(int lane) { return Run == K ? 0 : lane / M; }
+  static constexpr int row_of_a(int lane, int) { return lane % M; }
 };
 
 /// mfma_i32_16x16x16i8, gfx90a.
@@ -150,6 +157,9 @@ struct NvidiaTile {
   static constexpr int b_k(int lane, int i) { return lane % 4 * Run + i % Run + i / Run * (K / 2); }
   static constexpr int c_row(int lane, int i) { return lane / 4 + i / 2 * 8; }
   static constexpr int c_column(int lane, int i) { return lane % 4 * 2 + i % 2; }
+  static constexpr int kGroups = 4, kRowsOfA = 2;
+  static constexpr int group(int lane) { return lane % 4; }
+  static constexpr int row_of_a(int lane, int h) { return lane / 4 + 8 * h; }
 };
 /// mma.m16n8k16 f16 and bf16, sm_80 and newer.
 struct MmaPairsTile : NvidiaTile<16, 2> {

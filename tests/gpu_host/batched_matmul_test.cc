@@ -64,7 +64,7 @@ void check(const BatchedCase& c, const Kernel& kernel) {
   if (c.tiles) {
     std::memcpy(rows.data(), numbers_of(numbers, x).data(), x.size() * 2);
     round_to(numbers, x);
-    round_to(c.terms == 2 ? DType::kF16 : DType::kBF16, weight.values);
+    round_as_tiles(c.terms == 2 ? DType::kF16 : DType::kBF16, c.type, weight);
   } else if (is_float(c.type)) {
     std::memcpy(rows.data(), x.data(), x.size() * sizeof(float));
   } else {

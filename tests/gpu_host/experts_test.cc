@@ -289,7 +289,7 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
   if (tiles) {
     std::memcpy(activations.data(), numbers_of(numbers, x).data(), x.size() * 2);
     round_to(numbers, x);
-    round_to(f16 ? DType::kF16 : DType::kBF16, weight.values);
+    round_as_tiles(f16 ? DType::kF16 : DType::kBF16, c.type, weight);
   } else if (is_float(c.type)) {
     std::memcpy(activations.data(), x.data(), x.size() * sizeof(float));
   } else {

@@ -181,6 +181,59 @@ void round_to(DType type, std::vector<float>& values) {
   }
 }
 
+namespace {
+
+float f16_rounded(float value) {
+  return quant::f32_of_f16(quant::f16_of_f32(value));
+}
+
+/// The block's numbers in F16: code * scale + minimum.
+template <quant::HasPacking Block>
+void f16_numbers(const Block& block, float* out) {
+  constexpr quant::Packing kPacking = Block::kPacking;
+  std::uint8_t codes[Block::kElems];
+  if constexpr (quant::HasLevels<Block>)
+    quant::code_values(block, codes);
+  else
+    quant::raw_values(block, codes);
+  float d = 0;
+  if constexpr (kPacking.halves > 0) d = quant::f32_of_f16(quant::f16_number(block, 0));
+  for (std::uint32_t i = 0; i < Block::kElems; ++i) {
+    float scale = d, minimum = 0;
+    if constexpr (Block::kMinimum) minimum = quant::f32_of_f16(quant::f16_number(block, 1));
+    if constexpr (kPacking.numbers > 0) {
+      const auto at = i / Block::kSub * kPacking.numbers_per_sub(Block::kSub);
+      const auto number = quant::scale_number(block, at);
+      if constexpr (kPacking.scale == quant::ScaleKind::kExponent)
+        scale = quant::half_of_e8m0(number);
+      else if constexpr (kPacking.scale == quant::ScaleKind::kE5M3)
+        scale = quant::scale_of_e5m3(number);
+      else
+        scale = d * (static_cast<float>(quant::scale_factor(kPacking.scale, number)) * kPacking.unit);
+      if constexpr (Block::kMinimum) minimum *= -static_cast<float>(quant::scale_number(block, at + 1));
+    }
+    int level = codes[i];
+    if constexpr (quant::HasLevels<Block>) level = Block::kLevels[codes[i]];
+    level -= static_cast<int>(Block::kZero);
+    out[i] = f16_rounded(std::fma(f16_rounded(scale), static_cast<float>(level), f16_rounded(minimum)));
+  }
+}
+
+}  // namespace
+
+void round_as_tiles(DType numbers, DType type, PlanesWeight& weight) {
+  if (numbers != DType::kF16 && numbers != DType::kF16A) return round_to(numbers, weight.values);
+  round_to(DType::kF16, weight.values);
+  quant::with_block(type, [&]<class Block>(std::type_identity<Block>) {
+    if constexpr (quant::HasPacking<Block>)
+      for (std::size_t b = 0; b < weight.native.size() / sizeof(Block); ++b) {
+        Block block;
+        std::memcpy(&block, weight.native.data() + b * sizeof block, sizeof block);
+        f16_numbers(block, weight.values.data() + b * Block::kElems);
+      }
+  });
+}
+
 std::vector<std::uint16_t> numbers_of(DType type, const std::vector<float>& values) {
   std::vector<std::uint16_t> out;
   for (const float value : values) out.push_back(number_of(type, value));

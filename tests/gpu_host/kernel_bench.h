@@ -91,6 +91,8 @@ bool is_written(std::size_t byte, std::size_t k);
 
 /// Rounds to F16, F16A or BF16; does nothing for any other type.
 void round_to(DType type, std::vector<float>& values);
+/// Rounds a weight's values as tiles do that multiply in `numbers`. In F16 and F16A, scales and minima are rounded too.
+void round_as_tiles(DType numbers, DType type, PlanesWeight& weight);
 /// The 16-bit numbers of F16, F16A or BF16, rounded from values.
 std::vector<std::uint16_t> numbers_of(DType type, const std::vector<float>& values);
 

@@ -102,7 +102,7 @@ void check_matmul(const MatmulProblem& c, const Kernel& kernel) {
                << ", kind " << static_cast<int>(c.kind) << ", format " << c.format());
   const int results = c.results(), squares_count = (results + 15) / 16;
   PlanesWeight weight(c.type, c.n, c.k);
-  round_to(c.tiles == DType::kF16A ? DType::kF16 : c.tiles, weight.values);
+  round_as_tiles(c.tiles, c.type, weight);
   const Activations x(c);
   const auto parts = random_floats(static_cast<std::size_t>(c.real) * 5);
   const auto residual = random_floats(static_cast<std::size_t>(c.real) * results);

@@ -13,9 +13,12 @@ namespace {
 struct Instruction {
   const char* name;
   int wave, columns, tokens;
+  int groups;  ///< lanes that share a row of the first factor
 };
-constexpr Instruction kInstructions[] = {
-    {"Mfma%Tile", 64, 16, 16}, {"Wmma%Gfx11Tile", 32, 16, 16}, {"Wmma%Gfx12Tile", 32, 16, 16}, {"Mma%Tile", 32, 16, 8}};
+constexpr Instruction kInstructions[] = {{"Mfma%Tile", 64, 16, 16, 4},
+                                         {"Wmma%Gfx11Tile", 32, 16, 16, 1},
+                                         {"Wmma%Gfx12Tile", 32, 16, 16, 2},
+                                         {"Mma%Tile", 32, 16, 8, 4}};
 // Waves per block and tiles per wave. The columns of a block are a multiple of 32, the tokens of a wave a multiple of
 // 16.
 struct Cut {
@@ -23,9 +26,13 @@ struct Cut {
   int together;                                      ///< tokens of an output tile
   int slabs, stages;                                 ///< the ring; with Mma tiles its copies are asynchronous
   int splits;                                        ///< blocks that share k
+  int ahead = 0;  ///< MatmulStrips: steps of weights that are under way; 0: MatmulTiles
 };
 constexpr Cut kCuts[] = {{2, 2, 1, 16, 16, 1, 2, 1}, {1, 1, 2, 32, 16, 2, 2, 1}, {1, 2, 4, 16, 32, 1, 4, 1},
                          {4, 1, 1, 48, 48, 2, 3, 1}, {2, 2, 1, 32, 32, 1, 3, 2}, {1, 2, 2, 16, 16, 2, 2, 4}};
+constexpr Cut kStripCuts[] = {{4, 1, 1, 16, 16, 4, 2, 1, 1}, {2, 1, 2, 32, 32, 4, 2, 1, 2},
+                              {2, 1, 1, 64, 32, 2, 3, 1, 2}, {4, 1, 2, 48, 16, 4, 3, 2, 3},
+                              {1, 1, 2, 32, 16, 2, 2, 4, 1}, {2, 1, 1, 16, 16, 8, 2, 1, 1}};
 struct Tokens {
   int total, real;
 };
@@ -80,31 +87,57 @@ WaveText text_of(const TilesCase& c) {
       .number("kStages", c.cut.stages)
       .number("kTokensTogether", c.cut.together)
       .number("kSplits", c.cut.splits);
+  if (c.cut.ahead > 0) {
+    text.header = "kernels/gpu/matmul_strips.h";
+    text.kernel = "MatmulStrips";
+    text.defaults = "StripsDefaults";
+    text.config.number("kAhead", c.cut.ahead);
+  }
   text.blocks = c.tiles() * c.cut.splits;
   text.threads = c.cut.waves_down * c.cut.waves_across * c.instruction.wave;
   return {c.instruction.wave, std::move(text), c.instruction.tokens == 8 ? "sm_90" : nullptr};
 }
 
-}  // namespace
-
-TEST_CASE("matmul by matrix instructions gives the products for all types, shapes and tiles") {
-  const Choice<8> sizes{std::size(kTypes), std::size(kColumns),     std::size(kDepths),       std::size(kTokens),
-                        std::size(kCuts),  std::size(kMatmulKinds), std::size(kInstructions), std::size(kF16)};
-  const auto case_of = [](const Choice<8>& at) {
+/// Checks the cases that pairwise selection takes of those that `fits` allows.
+template <class Fits>
+void check_cuts(std::span<const Cut> cuts, Fits&& fits) {
+  const Choice<8> sizes{std::size(kTypes),
+                        std::size(kColumns),
+                        std::size(kDepths),
+                        std::size(kTokens),
+                        static_cast<int>(cuts.size()),
+                        std::size(kMatmulKinds),
+                        std::size(kInstructions),
+                        std::size(kF16)};
+  const auto case_of = [&](const Choice<8>& at) {
     return TilesCase{kTypes[at[0]], kColumns[at[1]],     kDepths[at[2]],       kTokens[at[3]],
-                     kCuts[at[4]],  kMatmulKinds[at[5]], kInstructions[at[6]], kF16[at[7]] == 1};
+                     cuts[at[4]],   kMatmulKinds[at[5]], kInstructions[at[6]], kF16[at[7]] == 1};
   };
   std::vector<TilesCase> cases;
   for (const auto& choice : cases_of(sizes, [&](const Choice<8>& at) {
          const auto c = case_of(at);
          return has_rows_of(c.type, c.k) && c.k % (c.cut.slabs * c.cut.splits * 32) == 0 &&
                 (!is_float(c.type) || c.f16 == (c.type == DType::kF16)) &&
-                (c.kind != MatmulKind::kGlu || c.n % 32 == 0);
+                (c.kind != MatmulKind::kGlu || c.n % 32 == 0) && fits(c);
        }))
     cases.push_back(case_of(choice));
   check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
     INFO(c.tile() << ", waves " << c.cut.waves_down << 'x' << c.cut.waves_across << ", slabs " << c.cut.slabs
-                  << ", stages " << c.cut.stages << ", splits " << c.cut.splits);
+                  << ", stages " << c.cut.stages << ", splits " << c.cut.splits << ", ahead " << c.cut.ahead);
     check_matmul(c.problem(), kernel);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("matmul by matrix instructions gives the products for all types, shapes and tiles") {
+  check_cuts(kCuts, [](const TilesCase&) { return true; });
+}
+
+TEST_CASE("matmul with weights straight to registers gives the products for all types, shapes and strips") {
+  check_cuts(kStripCuts, [](const TilesCase& c) {
+    const auto unit = c.k / static_cast<int>(quant::planes_units(c.type, static_cast<std::size_t>(c.k)));
+    const int step = c.cut.slabs * 32;
+    return step % (c.instruction.groups * unit) == 0 && c.cut.waves_down * c.instruction.wave % (step / 8) == 0;
   });
 }

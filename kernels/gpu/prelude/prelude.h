@@ -100,6 +100,7 @@ class Shared {
 };
 #endif
 
+inline constexpr float kHalfBias = 1024.0f;  ///< of byte_halves
 #if !defined(__CUDACC_RTC__)
 /// byte_number<I>(word) is the unsigned byte I of `word` (0 is the lowest) as a float, plus kByteBias. NVIDIA's version
 /// has another bias, so callers subtract kByteBias.
@@ -117,6 +118,11 @@ FORGE_DEVICE u32 bf16_pair(float low, float high) {
 /// Rounds two floats to f16 and packs them, `low` in the low half.
 FORGE_DEVICE u32 f16_pair(float low, float high) {
   return f16_of_f32(low) | static_cast<u32>(f16_of_f32(high)) << 16;
+}
+/// Bytes 2 I and 2 I + 1 of a word as two f16, plus kHalfBias: a byte becomes the low mantissa bits of 1024.
+template <int I>
+FORGE_DEVICE u32 byte_halves(u32 word) {
+  return permute(0x64646464u, word, I == 0 ? 0x04010400u : 0x04030402u);
 }
 /// The low 16 bits of two words, or the high ones; those of `first` are low in the result.
 FORGE_DEVICE u32 low_halves(u32 first, u32 second) {

@@ -54,6 +54,14 @@ FORGE_DEVICE void barrier() {
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+/// The same for shared memory only: loads from device memory stay under way across it.
+FORGE_DEVICE void barrier_shared() {
+#if defined(__GFX12__)
+  asm volatile("s_wait_dscnt 0x0\n\ts_barrier_signal -1\n\ts_barrier_wait -1" ::: "memory");
+#else
+  asm volatile("s_waitcnt lgkmcnt(0)\n\ts_barrier" ::: "memory");
+#endif
+}
 /// Orders this wave's memory accesses with respect to all blocks of the device.
 FORGE_DEVICE void fence_device() {
   __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "agent");
@@ -158,6 +166,19 @@ FORGE_DEVICE float f32_of_f16(u16 bits) {
 }
 FORGE_DEVICE u16 f16_of_f32(float value) {
   return __builtin_bit_cast(u16, static_cast<_Float16>(value));
+}
+namespace detail {
+using HalfPair = _Float16 __attribute__((ext_vector_type(2)));
+}
+/// a + b of two packed f16.
+FORGE_DEVICE u32 add_halves(u32 a, u32 b) {
+  return __builtin_bit_cast(u32, __builtin_bit_cast(detail::HalfPair, a) + __builtin_bit_cast(detail::HalfPair, b));
+}
+/// a * b + c of two packed f16, each rounded once.
+FORGE_DEVICE u32 fma_halves(u32 a, u32 b, u32 c) {
+#pragma clang fp contract(fast)
+  return __builtin_bit_cast(u32, __builtin_bit_cast(detail::HalfPair, a) * __builtin_bit_cast(detail::HalfPair, b) +
+                                     __builtin_bit_cast(detail::HalfPair, c));
 }
 FORGE_DEVICE float exp2_of(float value) {
   return __builtin_exp2f(value);

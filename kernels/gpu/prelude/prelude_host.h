@@ -51,6 +51,9 @@ inline int opaque(int value) {
 inline void barrier(Site site = Site::here()) {
   host_lanes->barrier(site);
 }
+inline void barrier_shared(Site site = Site::here()) {
+  host_lanes->barrier(site);
+}
 inline void fence_device() {}
 inline constexpr bool kFenceByAll = true;
 inline u32 atomic_add(u32* at, u32 value) {
@@ -120,6 +123,18 @@ inline float f32_of_f16(u16 bits) {
 }
 inline u16 f16_of_f32(float value) {
   return quant::f16_of_f32(value);
+}
+/// Calls of(a, b, ...) for the low and the high f16 of each word, and packs the results.
+template <class Of, class... Words>
+u32 each_half(Of of, Words... words) {
+  const auto half = [](u32 bits) { return f32_of_f16(static_cast<u16>(bits)); };
+  return f16_of_f32(of(half(words)...)) | static_cast<u32>(f16_of_f32(of(half(words >> 16)...))) << 16;
+}
+inline u32 add_halves(u32 a, u32 b) {
+  return each_half([](float x, float y) { return x + y; }, a, b);
+}
+inline u32 fma_halves(u32 a, u32 b, u32 c) {
+  return each_half([](float x, float y, float z) { return __builtin_fmaf(x, y, z); }, a, b, c);
 }
 inline float exp2_of(float value) {
   return __builtin_exp2f(value);

@@ -42,6 +42,9 @@ FORGE_DEVICE int opaque(int value) {
 FORGE_DEVICE void barrier() {
   __syncthreads();
 }
+FORGE_DEVICE void barrier_shared() {
+  __syncthreads();
+}
 FORGE_DEVICE void fence_device() {
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
@@ -104,6 +107,20 @@ inline constexpr float kByteBias = 32768.0f;
 template <int I>
 FORGE_DEVICE float byte_number(u32 word) {
   return __builtin_bit_cast(float, __byte_perm(word, 0x47000000u, 0x7404u | I << 4));
+}
+template <int I>
+FORGE_DEVICE u32 byte_halves(u32 word) {
+  return __byte_perm(word, 0x64646464u, I == 0 ? 0x4140u : 0x4342u);
+}
+FORGE_DEVICE u32 add_halves(u32 a, u32 b) {
+  u32 sums;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+  return sums;
+}
+FORGE_DEVICE u32 fma_halves(u32 a, u32 b, u32 c) {
+  u32 sums;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(b), "r"(c));
+  return sums;
 }
 /// Rounds two floats to bf16 and packs them, `low` in the low half; sm_80 and newer.
 FORGE_DEVICE u32 bf16_pair(float low, float high) {
