@@ -48,6 +48,7 @@ struct TilesCase {
   float decay = 0.3F;   ///< deviation of its logarithm
   bool forgets = true;  ///< some decays are close to 0, or 0
   float size = 1;       ///< factor of values and states
+  float keys = 1;       ///< factor of keys, RWKV-7's alone
   [[nodiscard]] int tokens() const { return std::accumulate(runs.begin(), runs.end(), 0); }
   [[nodiscard]] int total() const { return tokens() + kPadding; }
   [[nodiscard]] int state_floats() const { return shape.heads * shape.rows * shape.columns; }
@@ -167,7 +168,7 @@ struct Step {
       if (c.rule.rwkv) decays[i] = std::exp(decays[i]);
     }
     if (c.rule.rwkv)
-      for (std::size_t t = 0; t < tokens; ++t) set_removals(c, rows.data() + t * c.row_floats());
+      for (std::size_t t = 0; t < tokens; ++t) set_keys(c, rows.data() + t * c.row_floats());
     for (std::size_t i = 0; i < tokens * c.shape.heads; ++i) weights[i] = 1 / (1 + std::exp(-weights[i]));
     for (float& rate : std::span(rates.data(), rates.size())) rate = -std::fabs(c.decay * rate) - 0.01F;
     int at = 0;
@@ -183,8 +184,9 @@ struct Step {
   }
 
  private:
-  /// RWKV-7: a of a token is of unit length, and b is -a times a rate below 1 for each row.
-  static void set_removals(const TilesCase& c, float* row) {
+  /// RWKV-7: keys are of any length, a of a token is of unit length, and b is -a times a rate below 1 for each row.
+  static void set_keys(const TilesCase& c, float* row) {
+    for (int i = 0; i < c.key_floats(); ++i) row[c.key_floats() + i] *= c.keys;
     for (int head = 0; head < c.shape.heads; ++head) {
       float *a = row + 2 * c.key_floats() + head * c.shape.rows, *b = a + c.key_floats();
       const float length = std::sqrt(std::inner_product(a, a + c.shape.rows, a, 0.0F));
@@ -368,6 +370,8 @@ TEST_CASE("recurrences by matrix instructions keep states that f16 could not hol
   for (const auto& rule : kRules)
     for (const auto& instruction : kInstructions)
       cases.push_back(fitted({rule, {2, 2, 128, 40, 2}, {70, 1, 33}, instruction, 0.3F, true, 1e7F}));
+  for (const auto& instruction : kInstructions)
+    cases.push_back({kRules[5], {2, 2, 64, 64, 4}, {70, 1, 33}, instruction, 0.03F, false, 1e7F, 64});
   check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
     INFO(name_of(c));
     CHECK(check_step(c, kernel) < 1e-6);
