@@ -172,6 +172,13 @@ struct StateTiles {
     add_lower(lds, D::kSeen, {S::factor(values, 0), S::factor(values, 1)}, read);
     if constexpr (D::kTwoKeys) add_lower(lds, D::kSeenValues, written, read);
   }
+  /// sums, a tile of the state, += rows of a region of transposed keys times the strip of two factors.
+  FORGE_DEVICE static void add_turned(const Lds& lds, int first, const Factors& factors, float (&sums)[S::kSums]) {
+    U32x4 units[S::kUnits];
+    S::fetch(lds.units, first, units);
+    FORGE_UNROLL
+    for (int half = 0; half < kHalves; ++half) S::multiply(factors[half], units, half, sums);
+  }
   FORGE_DEVICE static void update(const Lds& lds, const Chunk& chunk, const Factors& written, Tokens& values,
                                   State& state) {
     S::each(D::own_lane(), values, [&](int, int, int token, float& value) { value *= D::to_end(lds, chunk, token); });
@@ -181,14 +188,8 @@ struct StateTiles {
     for (int d = 0; d < kStateTiles; ++d) {
       FORGE_UNROLL
       for (int i = 0; i < S::kSums; ++i) state[d][i] *= decay(d * S::kTile, i);
-      const auto add = [&](int region, const Factors& from) {
-        U32x4 units[S::kUnits];
-        S::fetch(lds.units, region + d * S::kTile * kUnitsOfRow, units);
-        FORGE_UNROLL
-        for (int half = 0; half < kHalves; ++half) S::multiply(from[half], units, half, state[d]);
-      };
-      add(D::kTurned, factors);
-      if constexpr (D::kTwoKeys) add(D::kTurnedValues, written);
+      add_turned(lds, D::kTurned + d * S::kTile * kUnitsOfRow, factors, state[d]);
+      if constexpr (D::kTwoKeys) add_turned(lds, D::kTurnedValues + d * S::kTile * kUnitsOfRow, written, state[d]);
       if (d % 2 == 1) keep_schedule();
     }
   }
