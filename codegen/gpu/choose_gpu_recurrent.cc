@@ -20,8 +20,10 @@ constexpr std::int64_t kConvThreads = 128, kConvTokens = 16;  // of a block
 constexpr std::int64_t kStateThreads = 256;
 constexpr std::int64_t kStateLanes = 8, kLanesMax = 32, kRowsOfLaneMax = 32;
 constexpr std::int64_t kPieceTokens = 16, kPieceBytesMax = 24 * 1024;
-constexpr std::int64_t kTilesRowsMax = 128, kTilesColumns = 16, kTilesWavesMax = 4;  // StateTiles: columns of a wave
-constexpr std::int64_t kTilesSlab = 32;  // rows that StateTiles loads together
+constexpr std::int64_t kTilesColumns = 16, kTilesWavesMax = 4;     // StateTiles: columns of a wave
+constexpr std::int64_t kTilesRowsMax = 128, kTwoKeysRowsMax = 64;  // of a state; TwoKeys: that of RWKV-7
+constexpr std::int64_t kRowDecayLanes = 1, kTwoKeysLanes = 2;      // that a row of whole slabs needs
+constexpr std::int64_t kTilesSlab = 32;                            // rows that StateTiles loads together
 
 /// Lanes of a team: 8, or more for states of many rows; fewer if that would leave lanes without four rows.
 std::int64_t lanes_for(std::int64_t rows) {
@@ -140,22 +142,21 @@ void GpuChooser::launch_state(ir::NodeId node, std::string_view kind, std::strin
 }
 
 /// Prefill takes StateTiles, which loads four floats of vectors at once.
-bool GpuChooser::takes_state_tiles(const StateShape& shape, std::initializer_list<ir::Value> vectors) const {
+bool GpuChooser::takes_state_tiles(const StateShape& shape, std::initializer_list<ir::Value> vectors,
+                                   std::int64_t rows_max) const {
   const auto aligned = [&](ir::Value x) {
     return row_floats(x) % 4 == 0 && binding_.rows.columns_of(x).first % 4 == 0;
   };
   const auto& bounds = binding_.bounds;
   return uses_matrix_instructions(target_, bounds.tokens, tuning_) && bounds.tokens > bounds.sequences &&
-         shape.rows % 4 == 0 && shape.rows <= kTilesRowsMax && std::ranges::all_of(vectors, aligned);
+         shape.rows % 4 == 0 && shape.rows <= rows_max && std::ranges::all_of(vectors, aligned);
 }
 
 void GpuChooser::state_tiles(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
-                             std::vector<PointerArgument> arguments, bool each_row) {
-  auto waves = std::min((shape.columns + kTilesColumns - 1) / kTilesColumns, kTilesWavesMax);
-  if (each_row) {  // RowDecay has a lane for each row of whole slabs
-    const auto lanes = (shape.rows + kTilesSlab - 1) / kTilesSlab * kTilesSlab;
-    waves = std::max(waves, (lanes + target_.wave - 1) / target_.wave);
-  }
+                             std::vector<PointerArgument> arguments, std::int64_t row_lanes) {
+  const auto lanes = (shape.rows + kTilesSlab - 1) / kTilesSlab * kTilesSlab * row_lanes;
+  const auto waves = std::max(std::min((shape.columns + kTilesColumns - 1) / kTilesColumns, kTilesWavesMax),
+                              (lanes + target_.wave - 1) / target_.wave);
   KernelText text{.header = "kernels/gpu/recurrent_tiles.h",
                   .kernel = "StateTiles",
                   .defaults = "StateTilesDefaults",
@@ -186,9 +187,9 @@ void GpuChooser::delta_rule(ir::NodeId node) {
   const StateShape shape{delta.heads, delta.key_dim, delta.value_dim};
   std::vector<PointerArgument> arguments;
   for (std::size_t i = 0; i < 5; ++i) arguments.push_back(of_value(operand(i)));
-  if (each_row ? takes_state_tiles(shape, {operand(0), operand(1), operand(3)})
-               : takes_state_tiles(shape, {operand(0), operand(1)}))
-    state_tiles(node, "DeltaTiles", params, shape, std::move(arguments), each_row);
+  if (each_row ? takes_state_tiles(shape, {operand(0), operand(1), operand(3)}, kTilesRowsMax)
+               : takes_state_tiles(shape, {operand(0), operand(1)}, kTilesRowsMax))
+    state_tiles(node, "DeltaTiles", params, shape, std::move(arguments), each_row ? kRowDecayLanes : 0);
   else
     state_update(node, "DeltaRule", params, shape, each_row ? 3 : 2, 1, std::move(arguments));
 }
@@ -212,7 +213,7 @@ void GpuChooser::selective_scan(ir::NodeId node) {
                               : StateShape{scan.heads, scan.state_dim, scan.head_dim};
   std::vector<PointerArgument> arguments;
   for (std::size_t i = 0; i < 6; ++i) arguments.push_back(of_value(operand(i)));
-  if (!channels && !each_state && takes_state_tiles(shape, {operand(3), operand(4)}))
+  if (!channels && !each_state && takes_state_tiles(shape, {operand(3), operand(4)}, kTilesRowsMax))
     state_tiles(node, "ScanTiles", params, shape, std::move(arguments));
   else
     state_update(node, channels ? "ScanChannels" : "ScanHeads", params, shape, !channels && each_state ? 3 : 2,
@@ -229,7 +230,12 @@ void GpuChooser::rwkv7(ir::NodeId node) {
     params.number(kNames[i], row_floats(graph_.operand(node, i)));
     arguments.push_back(of_value(graph_.operand(node, i)));
   }
-  state_update(node, "Rwkv7", params, {rwkv.heads, rwkv.head_dim, rwkv.head_dim}, 5, 1, std::move(arguments));
+  const StateShape shape{rwkv.heads, rwkv.head_dim, rwkv.head_dim};
+  const auto operand = [&](std::size_t i) { return graph_.operand(node, i); };
+  if (takes_state_tiles(shape, {operand(0), operand(1), operand(2), operand(4), operand(5)}, kTwoKeysRowsMax))
+    state_tiles(node, "Rwkv7Tiles", params, shape, std::move(arguments), kTwoKeysLanes);
+  else
+    state_update(node, "Rwkv7", params, shape, 5, 1, std::move(arguments));
 }
 
 }  // namespace forge::codegen

@@ -134,17 +134,18 @@ class GpuChooser {
   /// and `per_column`: what the rule stages of a token; arguments: the members of the rule's Args.
   void state_update(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
                     std::int64_t vectors, std::int64_t per_column, std::vector<PointerArgument> arguments);
-  /// The launch of a StateTiles (kernels/gpu/recurrent_tiles.h), and whether a step takes it. The same. each_row: each
-  /// row of the state has its own decay.
+  /// The launch of a StateTiles (kernels/gpu/recurrent_tiles.h), and whether a step takes it. The same. row_lanes:
+  /// lanes that a block needs for each row of the state, if rows have their own decays.
   void state_tiles(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
-                   std::vector<PointerArgument> arguments, bool each_row = false);
+                   std::vector<PointerArgument> arguments, std::int64_t row_lanes = 0);
   /// What both have in common. kind: what their kernels' names have between the operation and the shape; text: the
   /// kernel, its threads and what else its configuration has.
   void launch_state(ir::NodeId node, std::string_view kind, std::string_view rule, const ConfigText& params,
                     const StateShape& shape, std::int64_t block_columns, KernelText text,
                     std::vector<PointerArgument> arguments);
-  /// vectors: operands with rows of shape.rows floats for each head.
-  [[nodiscard]] bool takes_state_tiles(const StateShape& shape, std::initializer_list<ir::Value> vectors) const;
+  /// vectors: operands with rows of shape.rows floats for each head; rows_max: rows of a state.
+  [[nodiscard]] bool takes_state_tiles(const StateShape& shape, std::initializer_list<ir::Value> vectors,
+                                       std::int64_t rows_max) const;
   [[nodiscard]] std::vector<PointerArgument> state_arguments(ir::NodeId node) const;
   [[nodiscard]] std::int64_t slot_floats(ir::NodeId node) const;
 

@@ -30,6 +30,7 @@ struct HeadDecay : StateChunk<C> {
     Shared<U32x4, kPivots + kPivotUnits> units;
     Shared<float, 2 * kGates * kChunk> gates;  ///< of this chunk and of the one before it
   };
+  static constexpr bool kKeepsAddresses = true;
   struct Held {};  ///< registers that begin() fills and finish() reads
 
   FORGE_DEVICE static float gate(const Lds& lds, const Chunk& chunk, Gate which, int token) {
@@ -37,6 +38,12 @@ struct HeadDecay : StateChunk<C> {
   }
   FORGE_DEVICE static float weight(const Lds& lds, const Chunk& chunk, int token) {
     return gate(lds, chunk, kWeight, token);
+  }
+  FORGE_DEVICE static float from_start(const Lds& lds, const Chunk& chunk, int token) {
+    return gate(lds, chunk, kFromStart, token);
+  }
+  FORGE_DEVICE static float to_end(const Lds& lds, const Chunk& chunk, int token) {
+    return gate(lds, chunk, kToEnd, token);
   }
   /// A function of a tile's first row and of a lane's sum: the chunk's decay of that row of the state.
   FORGE_DEVICE static auto decay_of_state(const Lds& lds, const Chunk& chunk) {

@@ -5,21 +5,9 @@
 //   A_ij = w_i sum over d of k_i,d k_j,d a_j+1,d ... a_i,d    for j < i
 //   P_ij =     sum over d of q_i,d k_j,d a_j+1,d ... a_i,d    for j <= i
 //
-// These are products of matrices if the decays are split at a token m between j and i: those from m on go to i's row,
-// those before it to j's. m is the middle of the smallest segment of 8, 16 or 32 tokens that has both; pairs inside
-// of 4 tokens are summed up without matrix instructions. So no factor has a decay that is not between j and i, none is
-// above 1, and nothing overflows or cancels however strong the decays are. The factors of a segment are those of its
-// halves times the decay of a half; e^x is needed for the a_t,d only.
-//
-//   tokens        0 .. 3   4 .. 7   8 .. 11  12 .. 15   16 ..
-//   near          pairs inside of 4 tokens: f32, by the lanes that have the tokens
-//   level 0       left     right    left     right      left ..      segments of 8
-//   level 1       left     left     right    right      left ..      segments of 16
-//   level 2       left     left     left     left       right ..     the chunk
-//
-// A level has 16 tokens that are left of a middle and 16 that are right of it. Their products are one tile of 16 by 16
-// for A and one for P, of which the pairs in the same segment are kept. K and Q of the products with the state have the
-// decay since the chunk's beginning, the transposed keys that until its end.
+// The decays between two tokens are split as recurrent_levels.h says; e^x is needed for the a_t,d only. A level's
+// products are one tile for A and one for P. K and Q of the products with the state have the decay since the chunk's
+// beginning, the transposed keys that until its end.
 //
 // A thread has 4 tokens of a unit, which is 8 rows of the state, and 32 neighbouring lanes have all tokens of 32 rows.
 //
@@ -29,28 +17,30 @@
 //   3       products of the levels: P and A                        seen, solved, pivots
 //   4       keys, queries, transposed keys                         keys, queries, turned
 
-#include "kernels/gpu/recurrent_chunk.h"
+#include "kernels/gpu/recurrent_levels.h"
 
 namespace forge::gpu {
 
 template <class C>
-struct RowDecay : StateChunk<C> {
-  using Base = StateChunk<C>;
+struct RowDecay : RowLevels<C, 8> {
+  using Base = RowLevels<C, 8>;
   using R = typename C::Rule;
   using T = typename C::Tile;
   using S = Strip<T>;
   using RuleArgs = typename R::Args;
   using Chunk = typename Base::Chunk;
   using Base::kChunk, Base::kBlock, Base::kThreads, Base::kSlab, Base::kSlabs, Base::kDim;
+  using Base::kGroup, Base::kGroups, Base::kLaneRows, Base::kGroupLanes, Base::kSlabLanes, Base::kLevels, Base::works;
   using Base::kKeys, Base::kQueries, Base::kTurned, Base::kRegion, Base::kSquare, Base::own_thread, Base::own_lane;
+  using Rows = typename Base::Rows;
+  using Packed = typename Base::Packed;
+  using Job = typename Base::Job;
+  using Around = typename Base::Around;
   static_assert(R::kSolves, "only the delta rule has a decay for each row");
 
-  static constexpr int kGroup = 4, kGroups = kChunk / kGroup, kUnitRows = 8;  ///< tokens and rows of a thread
-  static constexpr int kJobs = kSlabs * kGroups * kUnitsOfRow;
-  static_assert(kGroups * kUnitsOfRow == 32, "32 neighbouring lanes have all tokens of 32 rows");
-  static_assert(kJobs <= kThreads, "kWaves must be larger, so that each thread has 4 tokens of a unit at most");
-  /// Level n has segments of 8 << n tokens. Its keys have 32 rows a slab, the right ones first, and its queries 16.
-  static constexpr int kLevels = 3, kLevelUnits = kRegion + kRegion / 2;
+  static_assert(kSlabLanes == 32, "32 neighbouring lanes have all tokens of 32 rows");
+  /// A level's keys have 32 rows a slab, the right ones first, and its queries 16.
+  static constexpr int kLevelUnits = kRegion + kRegion / 2;
   static constexpr int kSeen = kLevels * kLevelUnits, kSolved = kSeen + kSquare, kPivots = kSolved + kSquare;
   static constexpr int kUnits = kPivots + 2 * kBlock * kBlock / 4;
   static constexpr int kZeroed = kUnits - kSeen;
@@ -62,24 +52,11 @@ struct RowDecay : StateChunk<C> {
     Shared<float, kDim> decays;                     ///< of the whole chunk
     Shared<float, 2 * kGates * kChunk> gates;
   };
-  using Rows = float[kGroup][kUnitRows];
   /// What a thread stores when the levels' factors have been read.
   struct Held {
-    U32x4 keys[kGroup], queries[kGroup];
-    u32 turned[kUnitRows][kGroup / 2];
+    Packed keys[kGroup], queries[kGroup];
+    u32 turned[kLaneRows][kGroup / 2];
   };
-
-  /// What a thread works on.
-  struct Job {
-    u32 thread = static_cast<u32>(own_thread());
-    int slab = static_cast<int>(thread / 32), group = static_cast<int>(thread % 32 / kUnitsOfRow);
-    int unit = static_cast<int>(thread % kUnitsOfRow);
-    bool real = kJobs % kWave == 0 || thread < kJobs;
-    FORGE_DEVICE int row(int e) const { return slab * kSlab + S::four_of(unit, e / 4) + e % 4; }
-    FORGE_DEVICE int token(int t) const { return group * kGroup + t; }
-  };
-  /// False for waves whose lanes have no work.
-  FORGE_DEVICE static bool works() { return kJobs == kThreads || wave_id() * kWave < kJobs; }
 
   FORGE_DEVICE static float weight(const Lds& lds, const Chunk& chunk, int token) {
     return lds.gates.get(chunk.gates + token);
@@ -93,29 +70,19 @@ struct RowDecay : StateChunk<C> {
   FORGE_DEVICE static void load_rows(const RuleArgs& args, const Chunk& chunk, int head, Rows& keys, Rows& queries,
                                      Rows& decays) {
     const Job job{};
-    const auto load_to = [&](const float* from, float(&to)[kUnitRows]) {
-      FORGE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        F32x4 four{};
-        if (const int first = job.row(4 * half); job.real && Base::is_row(first))
-          four = __builtin_bit_cast(F32x4, load16(from + first));
-        FORGE_UNROLL
-        for (int e = 0; e < 4; ++e) to[4 * half + e] = four.at[e];
-      }
-    };
     FORGE_UNROLL
     for (int t = 0; t < kGroup; ++t) {
       const int from = chunk.t0 + (job.token(t) < chunk.count ? job.token(t) : 0);
-      load_to(R::key(args, from, head), keys[t]);
-      load_to(R::query(args, from, head), queries[t]);
-      load_to(R::log_decays(args, from, head), decays[t]);
+      Base::load_row(job, R::key(args, from, head), keys[t]);
+      Base::load_row(job, R::query(args, from, head), queries[t]);
+      Base::load_row(job, R::log_decays(args, from, head), decays[t]);
       keep_schedule();
     }
     FORGE_UNROLL
     for (int t = 0; t < kGroup; ++t) {
       const bool real = job.token(t) < chunk.count;
       FORGE_UNROLL
-      for (int e = 0; e < kUnitRows; ++e) {
+      for (int e = 0; e < kLaneRows; ++e) {
         keys[t][e] = real ? keys[t][e] : 0;
         queries[t][e] = real ? queries[t][e] : 0;
         decays[t][e] = real ? exp_of(decays[t][e]) : 1;
@@ -132,7 +99,7 @@ struct RowDecay : StateChunk<C> {
     FORGE_UNROLL
     for (int t = 0; t < kGroup; ++t) {
       FORGE_UNROLL
-      for (int e = 0; e < kUnitRows; ++e) {
+      for (int e = 0; e < kLaneRows; ++e) {
         squares[0].at[t] = fma_of(keys[t][e], keys[t][e], squares[0].at[t]);
         squares[1].at[t] = fma_of(queries[t][e], queries[t][e], squares[1].at[t]);
       }
@@ -161,7 +128,7 @@ struct RowDecay : StateChunk<C> {
       const int lane = lane_id() / kUnitsOfRow * kUnitsOfRow + t;
       const float of_key = shuffle(inverse[0], lane), of_query = shuffle(inverse[1], lane);
       FORGE_UNROLL
-      for (int e = 0; e < kUnitRows; ++e) {
+      for (int e = 0; e < kLaneRows; ++e) {
         keys[t][e] *= of_key;
         queries[t][e] *= of_query;
       }
@@ -172,11 +139,6 @@ struct RowDecay : StateChunk<C> {
   struct Factors {
     Rows right, queries, left;
   };
-  /// Products of decays of a thread's rows over the half of a segment that has its tokens: of those before them, those
-  /// behind them, and all.
-  struct Around {
-    float before[kUnitRows], behind[kUnitRows], all[kUnitRows];
-  };
   /// Stores the sums of the pairs of a group's tokens over a slab, as a 4 by 4 matrix: P on and below the diagonal, A /
   /// w above it (element [j][i] is that of i and j). Each of four lanes has a row. Then finds the factors.
   FORGE_DEVICE static void store_near(const Rows& keys, const Rows& queries, const Rows& decays, Factors& factors,
@@ -184,7 +146,7 @@ struct RowDecay : StateChunk<C> {
     const Job job{};
     float sums[kGroup * kGroup] = {};
     FORGE_UNROLL
-    for (int e = 0; e < kUnitRows; ++e) {
+    for (int e = 0; e < kLaneRows; ++e) {
       float decay = 1;
       FORGE_UNROLL
       for (int j = 0; j < kGroup; ++j) {
@@ -208,79 +170,55 @@ struct RowDecay : StateChunk<C> {
     }
     const bool upper = job.unit / 2 != 0, odd = job.unit % 2 != 0;
     float half[2 * kGroup], row[kGroup];
-    FORGE_UNROLL
-    for (int i = 0; i < 2 * kGroup; ++i) {
-      const float first = sums[i], second = sums[2 * kGroup + i];  // `upper ? sums[a] : sums[b]` would be an address
-      half[i] = (upper ? second : first) + shuffle_xor<2>(upper ? first : second);
-    }
-    FORGE_UNROLL
-    for (int i = 0; i < kGroup; ++i) {
-      const float first = half[i], second = half[kGroup + i];
-      row[i] = (odd ? second : first) + shuffle_xor<1>(odd ? first : second);
-    }
+    Base::template share_sums<2>(sums, upper, half);
+    Base::template share_sums<1>(half, odd, row);
     if (job.real)
       lds.near.set((job.slab * kGroups + job.group) * kGroup + job.unit, F32x4{{row[0], row[1], row[2], row[3]}});
   }
 
-  FORGE_DEVICE static U32x4 product(const float (&row)[kUnitRows], const float (&decay)[kUnitRows]) {
-    U32x4 out;
-    FORGE_UNROLL
-    for (int w = 0; w < 4; ++w) out.at[w] = f16_pair(row[2 * w] * decay[2 * w], row[2 * w + 1] * decay[2 * w + 1]);
-    return out;
-  }
   /// Stores the factors of a level whose halves have `Half` tokens. Then `around` is that of the next level.
   template <int Half>
   FORGE_DEVICE static void store_level(const Factors& factors, Around& around, Lds& lds) {
     constexpr int kLevel = Half == 4 ? 0 : Half == 8 ? 1 : 2;
     const Job job{};
-    const bool right = (job.token(0) & Half) != 0;
+    const bool right = Base::is_right(job, Half);
     const int at = kLevel * kLevelUnits + job.slab * kSquare;
     const int queries_at = kLevel * kLevelUnits + kRegion + job.slab * (kSquare / 2);
     const auto each_token = [&](auto&& store) {
       FORGE_UNROLL
       for (int t = 0; t < kGroup; ++t) {
-        store(t, job.token(t) / (2 * Half) * Half + job.token(t) % Half);
+        store(t, Base::row_of_side(job, Half, t));
         keep_schedule();
       }
     };
     if (job.real && right)
       each_token([&](int t, int row) {
-        lds.units.set(at + unit_place(row, job.unit), product(factors.right[t], around.before));
-        lds.units.set(queries_at + unit_place(row, job.unit), product(factors.queries[t], around.before));
+        Base::store_part(job, at + unit_place(row, job.unit), Base::product(factors.right[t], around.before), lds);
+        Base::store_part(job, queries_at + unit_place(row, job.unit), Base::product(factors.queries[t], around.before),
+                         lds);
       });
     if (job.real && !right)
       each_token([&](int t, int row) {
-        lds.units.set(at + unit_place(kBlock + row, job.unit), product(factors.left[t], around.behind));
+        Base::store_part(job, at + unit_place(kBlock + row, job.unit), Base::product(factors.left[t], around.behind),
+                         lds);
       });
-    FORGE_UNROLL
-    for (int e = 0; e < kUnitRows; ++e) {
-      const float other = shuffle_xor<Half / kGroup * kUnitsOfRow>(around.all[e]);
-      around.before[e] *= right ? other : 1.0f;
-      around.behind[e] *= right ? 1.0f : other;
-      around.all[e] *= other;
-    }
-    keep_schedule();
+    Base::template widen<Half>(job, around);
   }
-  FORGE_DEVICE static u32 kept(u32 word) { return static_cast<u32>(opaque(static_cast<int>(word))); }
-  /// Without kept() the compiler would keep the factors instead, which take twice the registers.
   FORGE_DEVICE static void hold(const Factors& factors, const Around& around, Held& held) {
     FORGE_UNROLL
     for (int t = 0; t < kGroup; ++t) {
-      held.keys[t] = product(factors.right[t], around.before);
-      held.queries[t] = product(factors.queries[t], around.before);
-      FORGE_UNROLL
-      for (int w = 0; w < 4; ++w) {
-        held.keys[t].at[w] = kept(held.keys[t].at[w]);
-        held.queries[t].at[w] = kept(held.queries[t].at[w]);
-      }
+      held.keys[t] = Base::product(factors.right[t], around.before);
+      held.queries[t] = Base::product(factors.queries[t], around.before);
+      Base::keep(held.keys[t]);
+      Base::keep(held.queries[t]);
       keep_schedule();
     }
     FORGE_UNROLL
-    for (int e = 0; e < kUnitRows; ++e) {
+    for (int e = 0; e < kLaneRows; ++e) {
       FORGE_UNROLL
       for (int t = 0; t < kGroup; t += 2)
         held.turned[e][t / 2] =
-            kept(f16_pair(factors.left[t][e] * around.behind[e], factors.left[t + 1][e] * around.behind[e]));
+            Base::kept(f16_pair(factors.left[t][e] * around.behind[e], factors.left[t + 1][e] * around.behind[e]));
     }
     keep_schedule();
   }
@@ -306,7 +244,7 @@ struct RowDecay : StateChunk<C> {
       store_level<16>(factors, around, lds);
       if (const Job job{}; job.real && job.group == 0) {
         FORGE_UNROLL
-        for (int e = 0; e < kUnitRows; ++e) lds.decays.set(job.row(e), around.all[e]);
+        for (int e = 0; e < kLaneRows; ++e) lds.decays.set(job.row(e), around.all[e]);
       }
       hold(factors, around, held);
     }
@@ -338,13 +276,10 @@ struct RowDecay : StateChunk<C> {
         for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, a, b, dots);
         keep_schedule();
       }
-      const int bits = level + 2, half = 1 << bits;
       FORGE_UNROLL
       for (int e = 0; e < S::kSums; ++e) {
-        const int row = T::c_row(lane, e), column = column0 + T::c_column(lane, e);
-        if (row >> bits != column >> bits) continue;  // of different segments
-        const int i = (row >> bits) * 2 * half + half + (row & (half - 1)),
-                  j = (column >> bits) * 2 * half + (column & (half - 1));
+        const auto [i, j, counts] = Base::pair_of(level, T::c_row(lane, e), column0 + T::c_column(lane, e));
+        if (!counts) continue;
         if (is_query)
           lds.units.set_half(S::half_at(kSeen, i, j), f16_of_f32(dots[e]));
         else
@@ -380,11 +315,11 @@ struct RowDecay : StateChunk<C> {
     FORGE_UNROLL
     for (int t = 0; t < kGroup; ++t) {
       const int at = job.slab * kSquare + unit_place(job.token(t), job.unit);
-      lds.units.set(kKeys + at, held.keys[t]);
-      lds.units.set(kQueries + at, held.queries[t]);
+      Base::store_part(job, kKeys + at, held.keys[t], lds);
+      Base::store_part(job, kQueries + at, held.queries[t], lds);
     }
     FORGE_UNROLL
-    for (int e = 0; e < kUnitRows; ++e) {
+    for (int e = 0; e < kLaneRows; ++e) {
       const int word = S::half_at(kTurned, job.row(e), job.token(0)) / 2;
       lds.units.set_word(word, held.turned[e][0]);
       lds.units.set_word(word + 1, held.turned[e][1]);

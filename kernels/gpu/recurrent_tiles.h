@@ -10,7 +10,8 @@
 //   S    = e^(G_last) S + K^T e^(G_last - G) U
 //
 // If each row of the state has its own decay, so has each row of K and Q (recurrent_row_decay.h; one decay of all rows:
-// recurrent_head_decay.h).
+// recurrent_head_decay.h). RWKV-7 has rows with their own decays too, and other keys for values than for what is read
+// by keys (recurrent_two_keys.h).
 //
 // No exponent is positive, so nothing overflows. A run's last chunk may have fewer tokens: the rest have k = q = w = 0
 // and no decay.
@@ -39,6 +40,7 @@
 
 #include "kernels/gpu/recurrent_head_decay.h"
 #include "kernels/gpu/recurrent_row_decay.h"
+#include "kernels/gpu/recurrent_two_keys.h"
 
 namespace forge::gpu {
 
@@ -47,25 +49,16 @@ struct StateTilesDefaults {
   using Tile = NativeTile;
 };
 
-/// The chunks' regions in shared memory and what is computed for all columns.
-template <class C, bool EachRow>
-struct DecayOf {
-  using Type = HeadDecay<C>;
-};
-template <class C>
-struct DecayOf<C, true> {
-  using Type = RowDecay<C>;
-};
-
-/// A Rule has the struct Args, kSolves (it is a delta rule), kUnit (keys and queries are divided by their lengths),
-/// kEpsilon, kScale, kSkips (x is added to the result), kEachRow (each row has its own decay), key() and query()
-/// (addresses of kRows floats), log_decay() or log_decays() (an address of kRows floats), weight(), value() and skip().
+/// A Rule has the struct Args, Decay (its kind of chunk), kSolves (it is a delta rule), kScale, kSkips (x is added to
+/// the result), value() and skip(). For its kind of chunk: kUnit (keys and queries are divided by their lengths),
+/// kEpsilon, key() and query(), weight(), log_decay() or log_decays(); TwoKeys: removal(), removed() and decays().
+/// Those of vectors return the address of kRows floats.
 template <class C>
 struct StateTiles {
   using R = typename C::Rule;
   using T = typename C::Tile;
   using S = Strip<T>;
-  using D = typename DecayOf<C, R::kEachRow>::Type;
+  using D = typename R::template Decay<C>;
   using Lds = typename D::Lds;
   using Chunk = typename D::Chunk;
   static constexpr int kChunk = D::kChunk, kBlock = D::kBlock, kThreads = D::kThreads, kWaves = C::kWaves;
@@ -84,9 +77,10 @@ struct StateTiles {
   };
   using State = float[kStateTiles][S::kSums];
   using Tokens = float[kTokenTiles][S::kSums];  ///< a strip with a row for each token of a chunk
+  using Factors = typename S::Factor[kHalves];  ///< such a strip
 
-  /// Registers hold the addresses that invert() computes over all chunks, except beside the factors of RowDecay.
-  FORGE_DEVICE static int lane_of_inverse() { return R::kEachRow ? D::own_lane() : lane_id(); }
+  /// Registers hold the addresses that invert() computes over all chunks where they have room for them.
+  FORGE_DEVICE static int lane_of_inverse() { return D::kKeepsAddresses ? lane_id() : D::own_lane(); }
   /// One wave: the inverses of the diagonal blocks of I + A. Lane 16 b + c has column c of block b's.
   FORGE_DEVICE static void invert(Lds& lds) {
     const int c = lane_of_inverse() % kBlock, b = lane_of_inverse() / kBlock % 2;
@@ -114,7 +108,7 @@ struct StateTiles {
   FORGE_DEVICE static void read_state(const Lds& lds, const State& state, Tokens& recalled, Tokens& read) {
     FORGE_UNROLL
     for (int slab = 0; slab < kSlabs; ++slab) {
-      typename S::Factor factors[kHalves];
+      Factors factors;
       FORGE_UNROLL
       for (int half = 0; half < kHalves; ++half) factors[half] = S::factor(state, slab * kHalves + half);
       FORGE_UNROLL
@@ -142,16 +136,27 @@ struct StateTiles {
       S::multiply(factor, units, from, sums[n]);
     }
   }
-  /// values: V on entry, U on return.
+  /// sums += a square region, whose blocks above the diagonal are zero, times the strip of two factors.
+  FORGE_DEVICE static void add_lower(const Lds& lds, int region, const Factors& factors, Tokens& sums) {
+    add_block(lds, region, 0, 0, factors[0], sums);
+    add_block(lds, region, 1, 0, factors[0], sums);
+    add_block(lds, region, 1, 1, factors[1], sums);
+  }
+  /// values: V on entry, U on return; with two keys s. written: then V.
   FORGE_DEVICE static void solve(const Lds& lds, const Chunk& chunk, float raise, const Tokens& recalled,
-                                 Tokens& values) {
+                                 Tokens& values, Factors& written) {
     S::each(D::own_lane(), values, [&](int n, int i, int token, float& value) {
       value *= raise;
-      if constexpr (R::kSolves && R::kEachRow) value -= recalled[n][i];
-      if constexpr (R::kSolves && !R::kEachRow)
-        value = fma_of(-D::gate(lds, chunk, D::kFromStart, token), recalled[n][i], value);
+      if constexpr (R::kSolves && !D::kTwoKeys)
+        value = fma_of(-D::from_start(lds, chunk, token), recalled[n][i], value);
       value *= D::weight(lds, chunk, token);
     });
+    if constexpr (D::kTwoKeys) {
+      FORGE_UNROLL
+      for (int half = 0; half < kHalves; ++half) written[half] = S::factor(values, half);
+      S::each(0, values, [&](int n, int i, int, float& value) { value = recalled[n][i]; });
+      add_lower(lds, D::kFed, written, values);
+    }
     if constexpr (R::kSolves) {
       Tokens solved = {};
       add_block(lds, kSolved, 0, 0, S::factor(values, 0), solved);
@@ -161,37 +166,38 @@ struct StateTiles {
     }
   }
   /// read: Q S on entry, e^G Q S + P U on return.
-  FORGE_DEVICE static void add_seen(const Lds& lds, const Chunk& chunk, const Tokens& values, Tokens& read) {
-    if constexpr (!R::kEachRow)
-      S::each(D::own_lane(), read,
-              [&](int, int, int token, float& sum) { sum *= D::gate(lds, chunk, D::kFromStart, token); });
-    const auto first = S::factor(values, 0), second = S::factor(values, 1);
-    add_block(lds, D::kSeen, 0, 0, first, read);
-    add_block(lds, D::kSeen, 1, 0, first, read);
-    add_block(lds, D::kSeen, 1, 1, second, read);
+  FORGE_DEVICE static void add_seen(const Lds& lds, const Chunk& chunk, const Tokens& values, const Factors& written,
+                                    Tokens& read) {
+    S::each(D::own_lane(), read, [&](int, int, int token, float& sum) { sum *= D::from_start(lds, chunk, token); });
+    add_lower(lds, D::kSeen, {S::factor(values, 0), S::factor(values, 1)}, read);
+    if constexpr (D::kTwoKeys) add_lower(lds, D::kSeenValues, written, read);
   }
-  FORGE_DEVICE static void update(const Lds& lds, const Chunk& chunk, Tokens& values, State& state) {
-    if constexpr (!R::kEachRow)
-      S::each(D::own_lane(), values,
-              [&](int, int, int token, float& value) { value *= D::gate(lds, chunk, D::kToEnd, token); });
+  /// sums, a tile of the state, += rows of a region of transposed keys times the strip of two factors.
+  FORGE_DEVICE static void add_turned(const Lds& lds, int first, const Factors& factors, float (&sums)[S::kSums]) {
+    U32x4 units[S::kUnits];
+    S::fetch(lds.units, first, units);
+    FORGE_UNROLL
+    for (int half = 0; half < kHalves; ++half) S::multiply(factors[half], units, half, sums);
+  }
+  FORGE_DEVICE static void update(const Lds& lds, const Chunk& chunk, const Factors& written, Tokens& values,
+                                  State& state) {
+    S::each(D::own_lane(), values, [&](int, int, int token, float& value) { value *= D::to_end(lds, chunk, token); });
     const auto decay = D::decay_of_state(lds, chunk);
-    const typename S::Factor factors[kHalves] = {S::factor(values, 0), S::factor(values, 1)};
+    const Factors factors = {S::factor(values, 0), S::factor(values, 1)};
     FORGE_UNROLL
     for (int d = 0; d < kStateTiles; ++d) {
       FORGE_UNROLL
       for (int i = 0; i < S::kSums; ++i) state[d][i] *= decay(d * S::kTile, i);
-      U32x4 units[S::kUnits];
-      S::fetch(lds.units, D::kTurned + d * S::kTile * kUnitsOfRow, units);
-      FORGE_UNROLL
-      for (int half = 0; half < kHalves; ++half) S::multiply(factors[half], units, half, state[d]);
+      add_turned(lds, D::kTurned + d * S::kTile * kUnitsOfRow, factors, state[d]);
+      if constexpr (D::kTwoKeys) add_turned(lds, D::kTurnedValues + d * S::kTile * kUnitsOfRow, written, state[d]);
       if (d % 2 == 1) keep_schedule();
     }
   }
 
   /// The state is 2^4 times as large in registers, so that fewer of its elements are subnormal in f16, which gfx90a
-  /// takes for zero. Where it or a chunk's inputs would be above kMost, a wave lowers its power of two: f16 ends at
+  /// takes for zero. Where it or a chunk's inputs would be above D::kMost, a wave lowers its power of two: f16 ends at
   /// 2^16, and sums of a chunk need room.
-  static constexpr float kRaise = 16, kMost = 4096;
+  static constexpr float kRaise = 16;
   FORGE_DEVICE static void keep_in_range(const Lds& lds, const Chunk& chunk, Tokens& values, State& state,
                                          float& raise) {
     float most = 0;
@@ -201,8 +207,8 @@ struct StateTiles {
     most *= raise;
     S::each(0, state, [&](int, int, int, float& sum) { most = max_of(most, abs_of(sum)); });
     most = max_lanes<kWave>(most);
-    if (!uniform(most > kMost)) return;
-    const float lower = exp2_of(-round_of(log2_of(most / kMost) + 0.5f));
+    if (!uniform(most > D::kMost)) return;
+    const float lower = exp2_of(-round_of(log2_of(most / D::kMost) + 0.5f));
     raise *= lower;
     S::each(0, state, [&](int, int, int, float& sum) { sum *= lower; });
   }
@@ -231,7 +237,7 @@ struct StateTiles {
       });
     // The blocks above the diagonal are never written again.
     for (int i = thread_id(); i < D::kZeroed; i += kThreads) lds.units.set(D::kSeen + i, U32x4{});
-    if constexpr (R::kEachRow) barrier();
+    barrier();
     wait_for_producer();
     FORGE_LOOP
     for (int t0 = run.begin; t0 < run.end; t0 += kChunk) {
@@ -256,8 +262,9 @@ struct StateTiles {
       }
       Tokens inputs;
       if constexpr (R::kSkips) S::each(0, inputs, [&](int n, int i, int, float& input) { input = values[n][i]; });
-      solve(lds, chunk, raise, recalled, values);
-      add_seen(lds, chunk, values, read);
+      Factors written;  // with two keys
+      solve(lds, chunk, raise, recalled, values, written);
+      add_seen(lds, chunk, values, written, read);
       lane = D::own_lane();
       const float lowered = R::kScale / raise;
       S::each(lane, read, [&](int n, int i, int token, float& sum) {
@@ -267,7 +274,7 @@ struct StateTiles {
         store(out + column0 + S::column(lane, i), y, token < chunk.count && is_real(lane, i));
       });
       keep_schedule();
-      update(lds, chunk, values, state);
+      update(lds, chunk, written, values, state);
     }
     lane = D::own_lane();
     const float put_back = 1 / raise;
@@ -277,12 +284,24 @@ struct StateTiles {
   }
 };
 
+/// The kind of chunk of the gated delta rule.
+template <class C, bool EachRow>
+struct DecayOf {
+  using Type = HeadDecay<C>;
+};
+template <class C>
+struct DecayOf<C, true> {
+  using Type = RowDecay<C>;
+};
+
 /// DeltaRule. P is the same.
 template <class P>
 struct DeltaTiles {
   using Args = typename DeltaRule<P>::Args;
-  static constexpr bool kSolves = true, kSkips = false, kUnit = P::kEpsilon > 0, kEachRow = P::kDecayEachRow;
+  static constexpr bool kSolves = true, kSkips = false, kUnit = P::kEpsilon > 0;
   static constexpr float kEpsilon = P::kEpsilon, kScale = P::kScale;
+  template <class C>
+  using Decay = typename DecayOf<C, P::kDecayEachRow>::Type;
 
   FORGE_DEVICE static int key_at(int head) {
     return (P::kInterleaved ? head % P::kKeyHeads : head / (P::kHeads / P::kKeyHeads)) * P::kKeyDim;
@@ -311,8 +330,10 @@ struct DeltaTiles {
 template <class P>
 struct ScanTiles {
   using Args = typename ScanHeads<P>::Args;
-  static constexpr bool kSolves = false, kSkips = true, kUnit = false, kEachRow = false;
+  static constexpr bool kSolves = false, kSkips = true, kUnit = false;
   static constexpr float kEpsilon = 0, kScale = 1;
+  template <class C>
+  using Decay = HeadDecay<C>;
   static_assert(!P::kEachState, "rates are of heads");
 
   FORGE_DEVICE static int group_at(int head) { return head / (P::kHeads / P::kGroups) * P::kStateDim; }
@@ -332,6 +353,37 @@ struct ScanTiles {
     return row_element<P::kDtFloats>(args.dt, t, head);
   }
   FORGE_DEVICE static float skip(const Args& args, int head) { return load(args.d + head); }
+};
+
+/// Rwkv7. P is the same.
+template <class P>
+struct Rwkv7Tiles {
+  using Args = typename Rwkv7<P>::Args;
+  static constexpr bool kSolves = true, kSkips = false;
+  static constexpr float kScale = 1;
+  template <class C>
+  using Decay = TwoKeys<C>;
+
+  template <int Floats>
+  FORGE_DEVICE static const float* row(const float* x, int t, int head) {
+    return x + static_cast<u64>(t) * Floats + head * P::kHeadDim;
+  }
+  FORGE_DEVICE static const float* key(const Args& args, int t, int head) { return row<P::kKFloats>(args.k, t, head); }
+  FORGE_DEVICE static const float* query(const Args& args, int t, int head) {
+    return row<P::kRFloats>(args.r, t, head);
+  }
+  FORGE_DEVICE static const float* decays(const Args& args, int t, int head) {
+    return row<P::kWFloats>(args.w, t, head);
+  }
+  FORGE_DEVICE static const float* removal(const Args& args, int t, int head) {
+    return row<P::kAFloats>(args.a, t, head);
+  }
+  FORGE_DEVICE static const float* removed(const Args& args, int t, int head) {
+    return row<P::kBFloats>(args.b, t, head);
+  }
+  FORGE_DEVICE static float value(const Args& args, int t, int head, int column) {
+    return row_element<P::kVFloats>(args.v, t, head * P::kHeadDim + column);
+  }
 };
 
 }  // namespace forge::gpu

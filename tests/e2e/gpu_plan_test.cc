@@ -146,6 +146,7 @@ TEST_CASE("gpu plan: recurrences of long prompts take matrix instructions, other
   };
   constexpr Family kFamilies[] = {{"families/qwen3next-f16.gguf", "delta_rule", true},
                                   {"families/kimi-linear-f16.gguf", "delta_rule", true},
+                                  {"families/rwkv7-q4_0.gguf", "rwkv7", true},
                                   {"families/mamba2-q4_0.gguf", "selective_scan", true},
                                   {"families/mamba-f16.gguf", "selective_scan", false}};
   for (const auto& [name, op, tiles] : kFamilies) {

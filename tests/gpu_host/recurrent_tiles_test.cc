@@ -24,12 +24,12 @@ struct Rule {
   const char* name;
   bool delta, interleaved, unit;
   bool each_row = false;  ///< a decay for each row of the state
+  bool rwkv = false;      ///< RWKV-7: what is read by keys is written by others than values are
 };
-constexpr Rule kRules[] = {{"DeltaTiles", true, false, true},
-                           {"DeltaTiles", true, true, false},
-                           {"ScanTiles", false, false, false},
-                           {"DeltaTiles", true, false, true, true},
-                           {"DeltaTiles", true, true, false, true}};
+constexpr Rule kRules[] = {{"DeltaTiles", true, false, true},       {"DeltaTiles", true, true, false},
+                           {"ScanTiles", false, false, false},      {"DeltaTiles", true, false, true, true},
+                           {"DeltaTiles", true, true, false, true}, {"Rwkv7Tiles", false, false, false, true, true}};
+constexpr int kRwkv7RowsMax = 64;
 /// Rows and columns of a head's state.
 struct Shape {
   int heads, key_heads, rows, columns, waves;
@@ -48,6 +48,7 @@ struct TilesCase {
   float decay = 0.3F;   ///< deviation of its logarithm
   bool forgets = true;  ///< some decays are close to 0, or 0
   float size = 1;       ///< factor of values and states
+  float keys = 1;       ///< factor of keys, RWKV-7's alone
   [[nodiscard]] int tokens() const { return std::accumulate(runs.begin(), runs.end(), 0); }
   [[nodiscard]] int total() const { return tokens() + kPadding; }
   [[nodiscard]] int state_floats() const { return shape.heads * shape.rows * shape.columns; }
@@ -55,17 +56,24 @@ struct TilesCase {
   [[nodiscard]] int key_floats() const { return shape.key_heads * shape.rows; }
   [[nodiscard]] int value_floats() const { return shape.heads * shape.columns; }
   [[nodiscard]] int decay_floats() const { return shape.heads * (rule.each_row ? shape.rows : 1); }
-  /// With decays of rows a lane for each row of whole slabs, as the choice of kernels has it.
+  /// With decays of rows a lane for each row of whole slabs, two for RWKV-7, as the choice of kernels has it.
   [[nodiscard]] int waves() const {
-    const int lanes = (shape.rows + 31) / 32 * 32;
+    const int lanes = (shape.rows + 31) / 32 * 32 * (rule.rwkv ? 2 : 1);
     return std::max(shape.waves, rule.each_row ? (lanes + instruction.wave - 1) / instruction.wave : 1);
   }
-  /// Queries and keys (c and b of a scan) are columns of one row.
-  [[nodiscard]] int row_floats() const { return 2 * key_floats() + 4; }
+  /// Queries and keys (c and b of a scan; r, k, a and b of RWKV-7) are columns of one row.
+  [[nodiscard]] int vectors() const { return rule.rwkv ? 4 : 2; }
+  [[nodiscard]] int row_floats() const { return vectors() * key_floats() + 4; }
   [[nodiscard]] int key_head(int head) const {
     return rule.interleaved ? head % shape.key_heads : head / (shape.heads / shape.key_heads);
   }
 };
+/// The case with a shape that its rule may have: heads of RWKV-7 share no keys, and their states are square.
+TilesCase fitted(TilesCase c) {
+  const int rows = std::min(c.shape.rows, kRwkv7RowsMax);
+  if (c.rule.rwkv) c.shape = {c.shape.heads, c.shape.heads, rows, rows, c.shape.waves};
+  return c;
+}
 constexpr float kScale = 0.25F, kEpsilon = 1e-6F;
 
 WaveText text_of(const TilesCase& c) {
@@ -88,6 +96,14 @@ WaveText text_of(const TilesCase& c) {
         .number("kVFloats", c.value_floats())
         .number("kDecayFloats", c.decay_floats())
         .number("kBetaFloats", c.shape.heads);
+  else if (c.rule.rwkv)
+    params.number("kHeadDim", c.shape.rows)
+        .number("kRFloats", c.row_floats())
+        .number("kWFloats", c.decay_floats())
+        .number("kKFloats", c.row_floats())
+        .number("kVFloats", c.value_floats())
+        .number("kAFloats", c.row_floats())
+        .number("kBFloats", c.row_floats());
   else
     params.number("kGroups", c.shape.key_heads)
         .number("kHeadDim", c.shape.columns)
@@ -149,7 +165,10 @@ struct Step {
       decays[i] = -std::fabs(c.decay * decays[i]);
       if (c.forgets && i % 29 == 17) decays[i] = -std::numeric_limits<float>::infinity();
       if (c.forgets && i % 13 == 11) decays[i] = -20;
+      if (c.rule.rwkv) decays[i] = std::exp(decays[i]);
     }
+    if (c.rule.rwkv)
+      for (std::size_t t = 0; t < tokens; ++t) set_keys(c, rows.data() + t * c.row_floats());
     for (std::size_t i = 0; i < tokens * c.shape.heads; ++i) weights[i] = 1 / (1 + std::exp(-weights[i]));
     for (float& rate : std::span(rates.data(), rates.size())) rate = -std::fabs(c.decay * rate) - 0.01F;
     int at = 0;
@@ -162,6 +181,20 @@ struct Step {
     counts.fill(0);
     counts[0] = counts[1] = c.tokens();
     counts[2] = static_cast<int>(c.runs.size());
+  }
+
+ private:
+  /// RWKV-7: keys are of any length, a of a token is of unit length, and b is -a times a rate below 1 for each row.
+  static void set_keys(const TilesCase& c, float* row) {
+    for (int i = 0; i < c.key_floats(); ++i) row[c.key_floats() + i] *= c.keys;
+    for (int head = 0; head < c.shape.heads; ++head) {
+      float *a = row + 2 * c.key_floats() + head * c.shape.rows, *b = a + c.key_floats();
+      const float length = std::sqrt(std::inner_product(a, a + c.shape.rows, a, 0.0F));
+      for (int i = 0; i < c.shape.rows; ++i) {
+        a[i] /= length;
+        b[i] = -a[i] / (1 + std::exp(-10 * b[i]));
+      }
+    }
   }
 };
 
@@ -195,9 +228,11 @@ struct Reference {
       return v;
     };
     const auto q = vector(0), k = vector(1);
+    const auto a = c.rule.rwkv ? vector(2) : Doubles(), b = c.rule.rwkv ? vector(3) : Doubles();
     const auto gate = static_cast<std::size_t>(t) * c.shape.heads + head;
     const double weight = step.weights[gate];
     const auto decay = [&](int row) {
+      if (c.rule.rwkv) return static_cast<double>(step.decays[gate * c.shape.rows + row]);
       if (!c.rule.delta) return std::exp(weight * step.rates[head]);
       return std::exp(static_cast<double>(step.decays[c.rule.each_row ? gate * c.shape.rows + row : gate]));
     };
@@ -208,6 +243,15 @@ struct Reference {
       double* s = state.data() + at * c.shape.rows;
       const double v = step.values[static_cast<std::size_t>(t) * c.value_floats() + at];
       double recalled = 0, y = 0;
+      if (c.rule.rwkv) {
+        recalled = std::inner_product(a.begin(), a.end(), s, 0.0);
+        for (int i = 0; i < c.shape.rows; ++i) {
+          s[i] = decays[i] * s[i] + b[i] * recalled + k[i] * v;
+          y += s[i] * q[i];
+        }
+        out[static_cast<std::size_t>(t) * c.value_floats() + at] = y;
+        continue;
+      }
       for (int i = 0; i < c.shape.rows; ++i) {
         s[i] *= decays[i];
         recalled += s[i] * k[i];
@@ -242,9 +286,12 @@ double check_step(const TilesCase& c, const Kernel& kernel, bool all_orders = tr
   const auto out_floats = static_cast<std::size_t>(c.value_floats()) + 3;
   Buffer<float> out(static_cast<std::size_t>(c.total()) * out_floats);
   std::vector<const void*> pointers;
-  const float *q = step.rows.data(), *k = q + c.key_floats();
+  const float *q = step.rows.data(), *k = q + c.key_floats(), *a = k + c.key_floats(), *b = a + c.key_floats();
   const KernelArgs args =
-      c.rule.delta
+      c.rule.rwkv
+          ? KernelArgs({q, step.decays.data(), k, step.values.data(), a, b, step.state.data(), step.counts.data(),
+                        step.sequence.data(), step.read.data(), step.write.data(), out.data()})
+      : c.rule.delta
           ? KernelArgs({q, k, step.values.data(), step.decays.data(), step.weights.data(), step.state.data(),
                         step.counts.data(), step.sequence.data(), step.read.data(), step.write.data(), out.data()})
           : KernelArgs({step.values.data(), step.weights.data(), step.rates.data(), k, q, step.skips.data(),
@@ -311,7 +358,7 @@ TEST_CASE("recurrences by matrix instructions give what the definition gives tok
                         std::size(kInstructions)};
   std::vector<TilesCase> cases;
   for (const auto& at : cases_of(sizes, [](const Choice<4>&) { return true; }))
-    cases.push_back({kRules[at[0]], kShapes[at[1]], kSteps[at[2]], kInstructions[at[3]]});
+    cases.push_back(fitted({kRules[at[0]], kShapes[at[1]], kSteps[at[2]], kInstructions[at[3]]}));
   check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
     INFO(name_of(c));
     CHECK(check_step(c, kernel) < 1e-6);
@@ -322,7 +369,9 @@ TEST_CASE("recurrences by matrix instructions keep states that f16 could not hol
   std::vector<TilesCase> cases;
   for (const auto& rule : kRules)
     for (const auto& instruction : kInstructions)
-      cases.push_back({rule, {2, 2, 128, 40, 2}, {70, 1, 33}, instruction, 0.3F, true, 1e7F});
+      cases.push_back(fitted({rule, {2, 2, 128, 40, 2}, {70, 1, 33}, instruction, 0.3F, true, 1e7F}));
+  for (const auto& instruction : kInstructions)
+    cases.push_back({kRules[5], {2, 2, 64, 64, 4}, {70, 1, 33}, instruction, 0.03F, false, 1e7F, 64});
   check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
     INFO(name_of(c));
     CHECK(check_step(c, kernel) < 1e-6);
@@ -331,9 +380,10 @@ TEST_CASE("recurrences by matrix instructions keep states that f16 could not hol
 
 TEST_CASE("recurrences with a decay for each row stay accurate however strong the decays are") {
   std::vector<TilesCase> cases;
-  for (const float decay : {0.003F, 2.0F, 60.0F})
-    for (const auto& instruction : kInstructions)
-      cases.push_back({kRules[3], {2, 1, 64, 16, 2}, {70, 33}, instruction, decay, decay > 1});
+  for (const auto& rule : {kRules[3], kRules[5]})
+    for (const float decay : {0.003F, 2.0F, 60.0F})
+      for (const auto& instruction : kInstructions)
+        cases.push_back(fitted({rule, {2, 1, 64, 16, 2}, {70, 33}, instruction, decay, decay > 1}));
   check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
     INFO(name_of(c) << ", decay " << c.decay);
     CHECK(check_step(c, kernel, false) < 1e-6);
@@ -342,9 +392,9 @@ TEST_CASE("recurrences with a decay for each row stay accurate however strong th
 
 TEST_CASE("recurrences by matrix instructions stay accurate over 4000 tokens") {
   std::vector<TilesCase> cases;
-  for (const auto& rule : {kRules[0], kRules[2], kRules[3]})
+  for (const auto& rule : {kRules[0], kRules[2], kRules[3], kRules[5]})
     for (const float decay : {0.0003F, 0.01F})
-      cases.push_back({rule, {1, 1, 128, 16, 1}, {4000}, kInstructions[3], decay, false});
+      cases.push_back(fitted({rule, {1, 1, 128, 16, 1}, {4000}, kInstructions[3], decay, false}));
   check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
     INFO(name_of(c) << ", decay " << c.decay);
     CHECK(check_step(c, kernel, false) < 5e-7);

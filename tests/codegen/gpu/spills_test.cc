@@ -139,9 +139,12 @@ KernelText latent_text(const GpuTarget& target, bool prompt) {
   return text;
 }
 
-/// A recurrence of a prompt of 512 tokens: 32 heads of a delta rule, or of a scan, with states of 128 rows.
-KernelText state_text(const GpuTarget& target, bool delta, std::int64_t columns, bool each_row = false) {
-  constexpr std::int64_t kHeads = 32, kRows = 128, kWaves = 4, kSequences = 8;
+/// A recurrence of a prompt of 512 tokens: 32 heads of a delta rule, or of a scan, with states of 128 rows, or of
+/// RWKV-7, with states of 64 rows.
+KernelText state_text(const GpuTarget& target, std::string_view rule, std::int64_t columns, bool each_row = false) {
+  constexpr std::int64_t kHeads = 32, kWaves = 4, kSequences = 8;
+  const bool delta = rule == "DeltaTiles", rwkv = rule == "Rwkv7Tiles";
+  const std::int64_t rows = rwkv ? 64 : 128;
   KernelText text{.header = "kernels/gpu/recurrent_tiles.h",
                   .kernel = "StateTiles",
                   .defaults = "StateTilesDefaults",
@@ -152,7 +155,7 @@ KernelText state_text(const GpuTarget& target, bool delta, std::int64_t columns,
   params.number("kHeads", kHeads);
   if (delta)
     params.number("kKeyHeads", kHeads / 2)
-        .number("kKeyDim", kRows)
+        .number("kKeyDim", rows)
         .number("kValueDim", columns)
         .flag("kInterleaved", false)
         .flag("kDecayEachRow", each_row)
@@ -161,26 +164,34 @@ KernelText state_text(const GpuTarget& target, bool delta, std::int64_t columns,
         .number("kQFloats", 8192)
         .number("kKFloats", 8192)
         .number("kVFloats", 8192)
-        .number("kDecayFloats", each_row ? kHeads * kRows : kHeads)
+        .number("kDecayFloats", each_row ? kHeads * rows : kHeads)
         .number("kBetaFloats", kHeads);
+  else if (rwkv)
+    params.number("kHeadDim", rows)
+        .number("kRFloats", 2048)
+        .number("kWFloats", 2048)
+        .number("kKFloats", 2048)
+        .number("kVFloats", 2048)
+        .number("kAFloats", 2048)
+        .number("kBFloats", 2048);
   else
     params.number("kGroups", kHeads / 4)
         .number("kHeadDim", columns)
-        .number("kStateDim", kRows)
+        .number("kStateDim", rows)
         .flag("kEachState", false)
         .number("kXFloats", 8192)
         .number("kDtFloats", kHeads)
         .number("kBFloats", 8192)
         .number("kCFloats", 8192);
   text.before = fmt::format("struct Params {{\n{}}};\n", params.text());
-  text.config.use("Rule", delta ? "DeltaTiles<Params>" : "ScanTiles<Params>")
+  text.config.use("Rule", fmt::format("{}<Params>", rule))
       .number("kHeads", kHeads)
       .number("kColumns", columns)
-      .number("kRows", kRows)
+      .number("kRows", rows)
       .number("kWaves", kWaves)
       .number("kSequences", kSequences)
       .number("kTokensTotal", 512)
-      .number("kSlotFloats", kHeads * kRows * columns)
+      .number("kSlotFloats", kHeads * rows * columns)
       .number("kOutFloats", kHeads * columns);
   return text;
 }
@@ -291,9 +302,10 @@ TEST_CASE("recurrences by matrix instructions keep a state of 128 rows in regist
   for (const GpuTarget* known : compilable({"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"})) {
     const GpuTarget& target = *known;
     KernelSet kernels;
-    kernels.add(kernel_source(target, "delta", state_text(target, true, 128)));
-    kernels.add(kernel_source(target, "scan", state_text(target, false, 64)));
-    kernels.add(kernel_source(target, "delta_rows", state_text(target, true, 128, true)));
+    kernels.add(kernel_source(target, "delta", state_text(target, "DeltaTiles", 128)));
+    kernels.add(kernel_source(target, "scan", state_text(target, "ScanTiles", 64)));
+    kernels.add(kernel_source(target, "delta_rows", state_text(target, "DeltaTiles", 128, true)));
+    kernels.add(kernel_source(target, "rwkv7", state_text(target, "Rwkv7Tiles", 64)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
                        << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
