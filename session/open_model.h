@@ -30,7 +30,7 @@ inline constexpr const char* kThreadsHelp = "number of CPU threads; default: one
 inline constexpr const char* kAttentionHelp =
     "how to run attention: auto; tiles or rows for prefill on GPUs; split or whole for decode; or both: rows,split; "
     "default auto";
-inline constexpr const char* kKvTypeHelp = "data type of the KV cache; q8_0 on CPUs only; default f16";
+inline constexpr const char* kKvTypeHelp = "data type of the KV cache; default f16";
 
 /// What to open, from the command line.
 struct ModelChoice {

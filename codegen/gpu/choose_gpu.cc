@@ -33,7 +33,7 @@ std::expected<passes::Choice, std::string> GpuChooser::choose(std::span<const ir
   } else if (nodes.size() == 1 && stands_alone(graph_, node)) {
     out_.step.label = ir::op_def(graph_.op(node)).name;
     if (auto why = step_of_one(node); !why.empty()) return std::unexpected(std::move(why));
-  } else if (const auto step = draft_step(graph_, nodes); !step) {
+  } else if (const auto step = draft_step(graph_, nodes, kv_); !step) {
     return std::unexpected(step.error());
   } else if (step->routed) {
     if (auto why = refuses_alignment(step->routed->matmul); !why.empty()) return std::unexpected(std::move(why));
@@ -145,7 +145,7 @@ std::string GpuChooser::refuses_alignment(const TileDraft& draft) const {
 
 EpilogueContext GpuChooser::epilogue_context() const {
   return {[this](ir::Value value) { return binding_.rows.row_elements(value); },
-          [this](ir::Value value) { return stored_form(value); }, binding_.bounds.table_blocks, kGpuKvBlockTokens};
+          [this](ir::Value value) { return stored_form(value); }, binding_.bounds.table_blocks, &kv_};
 }
 
 /// Few tokens: one launch, whose last block makes the rows. Many: the rows are a launch of their own, in which each row
@@ -448,7 +448,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
                   .kernel = config.tiles ? "AttentionTiles" : "Attention",
                   .defaults = config.tiles ? "AttentionTilesDefaults" : "AttentionDefaults",
                   .before = {}};
-  text.config.use("Pool", fmt::format("KvPool<{}, {}, {}>", a.kv_heads, a.head_dim, kGpuKvBlockTokens))
+  text.config.use("Pool", kv_.pool(a.kv_heads, a.head_dim))
       .number("kHeads", a.heads)
       .number("kTableBlocks", bounds.table_blocks)
       .real("kScale", a.scale)

@@ -26,12 +26,13 @@ namespace forge::codegen {
 class GpuChooser {
  public:
   GpuChooser(const ir::Graph& graph, const passes::Binding& binding, const GpuTarget& target, const Tuning& tuning,
-             const AttentionChoice& attention)
+             const AttentionChoice& attention, const KvFormat& kv)
       : graph_(graph),
         binding_(binding),
         target_(target),
         tuning_(tuning),
         attention_(attention),
+        kv_(kv),
         operands_(graph, binding.numbers) {}
 
   /// The step of a group of nodes, or the reason why the group cannot be one.
@@ -173,6 +174,7 @@ class GpuChooser {
   const GpuTarget& target_;
   const Tuning& tuning_;
   const AttentionChoice& attention_;
+  const KvFormat& kv_;
   StepOperands operands_;
   passes::Choice out_;
 };
@@ -188,6 +190,7 @@ struct StepDraft {
   EpilogueShape shape;                 ///< what the epilogue of any other group asks of its block
 };
 /// The draft of a group, in topological order, or the reason why GPUs do not support it.
-std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::span<const ir::NodeId> members);
+std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                                 const KvFormat& kv);
 
 }  // namespace forge::codegen

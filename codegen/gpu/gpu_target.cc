@@ -25,7 +25,6 @@ using ir::Op;
 
 constexpr std::int64_t kGpuPrefillChunk = 512, kLongPrefillChunk = 2048, kGpuPrefillRows = 64;
 constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take hardly less time
-constexpr DType kGpuKvTypes[] = {DType::kF16};
 constexpr std::int64_t kStateRowsMax = 1024;
 constexpr std::int64_t kHeadDimMax = 512, kSelfHeadDimMax = 256, kLatentDimMax = 640;
 constexpr std::int64_t kShortTextTokens = 64;
@@ -122,6 +121,13 @@ std::vector<passes::Target::VariantSpec> rows_of_all_tokens(std::string_view nam
   return out;
 }
 
+/// Refuses nodes whose keys and values the cache's type cannot have.
+std::optional<std::string> refuses_kv(const ir::Graph& graph, ir::NodeId node, const KvFormat& kv) {
+  const auto op = graph.op(node);
+  if (op != Op::kKvStore && op != Op::kAttention && op != Op::kSelectKeys) return std::nullopt;
+  return kv.refusal(kv_state_of(graph, graph.operand(node, op == Op::kKvStore ? 0 : 1)));
+}
+
 /// Refuses groups that cannot be a step, whatever tile program they would form.
 std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   for (const auto node : members) {
@@ -163,9 +169,10 @@ bool GpuTargetModel::merges_columns(std::int64_t n) const {
   return n % kResultColumns == 0;
 }
 
-std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                                 const KvFormat& kv) {
   StepDraft out;
-  auto routed = split_at_route(graph, members);
+  auto routed = split_at_route(graph, members, kv);
   if (!routed) return std::unexpected(routed.error());
   if (*routed) {
     if (auto why = refuses_source(graph, (*routed)->matmul)) return std::unexpected(*why);
@@ -176,11 +183,11 @@ std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::sp
   if (!draft) return std::unexpected(draft.error());
   if (auto why = refuses_source(graph, *draft)) return std::unexpected(*why);
   out.draft = std::move(*draft);
-  auto halves = split_at_row_norm(graph, out.draft);
+  auto halves = split_at_row_norm(graph, out.draft, kv);
   if (!halves) return std::unexpected(halves.error());
   out.halves = std::move(*halves);
   if (out.halves) return out;
-  const auto shape = epilogue_shape(graph, out.draft);
+  const auto shape = epilogue_shape(graph, out.draft, kv);
   if (!shape) return std::unexpected(shape.error());
   out.shape = *shape;
   return out;
@@ -192,16 +199,19 @@ std::optional<std::string> GpuTargetModel::group_refusal(const ir::Graph& graph,
   if (graph.op(members[0]) == Op::kAttention || graph.op(members[0]) == Op::kShortConv ||
       (members.size() == 1 && stands_alone(graph, members[0])))
     return std::nullopt;
-  const auto step = draft_step(graph, members);
+  const auto step = draft_step(graph, members, kv_);
   return step ? std::nullopt : std::optional(step.error());
 }
 
 std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::Graph& graph,
                                                                       std::span<const ir::NodeId> members,
                                                                       const passes::Binding& binding) const {
+  for (const auto node : members)
+    if (auto why = refuses_kv(graph, node, kv_))
+      return std::unexpected(passes::Refusal{.why = std::move(*why), .fix = "compile it with --kv-type f16"});
   auto why = refuses_members(graph, members);
   if (!why) {
-    auto choice = GpuChooser(graph, binding, target_, tuning_, attention_).choose(members);
+    auto choice = GpuChooser(graph, binding, target_, tuning_, attention_, kv_).choose(members);
     if (choice) return std::move(*choice);
     why = choice.error();
   }
@@ -210,13 +220,13 @@ std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::
 
 passes::StoredForms GpuTargetModel::stored_forms(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,
                                                  const ir::Bounds& bounds) const {
-  return stored_rows(target_, tuning_, graph, steps, bounds);
+  return stored_rows(target_, tuning_, graph, steps, bounds, kv_);
 }
 
 std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, const passes::Binding& binding) const {
   for (const auto& output : graph.outputs())
     if (output.name == "logits")
-      return GpuChooser(graph, binding, target_, tuning_, attention_).sampling(graph.type(output.value).cols());
+      return GpuChooser(graph, binding, target_, tuning_, attention_, kv_).sampling(graph.type(output.value).cols());
   return {};
 }
 
@@ -271,13 +281,13 @@ void GpuTargetModel::add_facts(plan::TargetFactsT& facts) const {
 
 std::unique_ptr<plan::ProgramT> GpuTargetModel::lower(passes::Program program, std::optional<passes::Program> hidden,
                                                       const ModelFile& model, KernelCompiler* compiler) const {
-  return lower_gpu(std::move(program), std::move(hidden), model, target_, *compiler);
+  return lower_gpu(std::move(program), std::move(hidden), model, target_, kv_, *compiler);
 }
 
 BackEnd gpu_back_end() {
   return {.name = "gpu",
           .on_host = false,
-          .kv_types = kGpuKvTypes,
+          .kv_types = gpu_kv_types(),
           .gives_hidden = true,
           .find = [](std::string_view name) -> std::optional<std::string> {
             const auto* target = find_target(name);
@@ -302,7 +312,7 @@ BackEnd gpu_back_end() {
             auto tuning = parse_tuning(options.tune);
             if (options.attention.tiles.value_or(false) && tuned(tuning, "matrix", 1) == 0)
               throw Error(ErrorCode::kUsage, "--attention tiles and --tune matrix=0 exclude each other");
-            return std::make_unique<GpuTargetModel>(row, std::move(tuning), options.attention);
+            return std::make_unique<GpuTargetModel>(row, std::move(tuning), options.attention, options.kv_type);
           }};
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codegen/back_end.h"
+#include "codegen/gpu/kv_format.h"
 #include "codegen/gpu/targets.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "codegen/gpu/tuning.h"
@@ -19,8 +20,8 @@ namespace forge::codegen {
 /// A row of targets.def as a target. See passes/target.h for the functions.
 class GpuTargetModel final : public BackEndTarget {
  public:
-  GpuTargetModel(const GpuTarget& target, Tuning tuning, AttentionChoice attention = {})
-      : target_(target), tuning_(std::move(tuning)), attention_(attention) {}
+  GpuTargetModel(const GpuTarget& target, Tuning tuning, AttentionChoice attention = {}, DType kv_type = DType::kF16)
+      : target_(target), tuning_(std::move(tuning)), attention_(attention), kv_(kv_format(kv_type)) {}
 
   [[nodiscard]] std::string_view name() const override { return target_.name; }
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k, bool before_choice) const override;
@@ -53,6 +54,7 @@ class GpuTargetModel final : public BackEndTarget {
   const GpuTarget& target_;
   Tuning tuning_;
   AttentionChoice attention_;
+  const KvFormat& kv_;
 };
 
 /// The registry row of this back-end. Its targets are the rows of targets.def.

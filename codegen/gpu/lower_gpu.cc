@@ -115,17 +115,14 @@ void lower_load(const GpuTarget& target, const plan::WeightT& weight, std::size_
 }  // namespace
 
 std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, std::optional<passes::Program> hidden,
-                                          const ModelFile& model, const GpuTarget& target, KernelCompiler& compiler) {
+                                          const ModelFile& model, const GpuTarget& target, const KvFormat& kv,
+                                          KernelCompiler& compiler) {
   auto out = std::make_unique<plan::ProgramT>();
   KernelSet kernels;
   ValuePlaces places(program.graph, model, quant::Layout::kPlanes);
   places.place_all();
-  // Keys and values of one block and layer in f16 (KvPool in kernels/gpu/tile.h).
-  const auto block_bytes = [](const ir::KvStateAttrs& kv) {
-    const auto columns = kv.head_dim + (kv.shared_row == 1 ? 0 : value_dim_of(kv));
-    return kv.kv_heads * kGpuKvBlockTokens * columns * static_cast<std::int64_t>(sizeof(std::uint16_t));
-  };
-  places.place_states(kGpuKvBlockTokens, DType::kF16, block_bytes, *out);
+  places.place_states(
+      kGpuKvBlockTokens, kv.type, [&](const ir::KvStateAttrs& state) { return kv.block_bytes(state); }, *out);
   // Kernels are collected over all variants, so that equal ones are compiled once.
   const auto finish = [&](passes::Choice& choice, plan::StepT& step) {
     step.body.AsLaunch()->code = kernels.add(std::move(choice.kernel));

@@ -17,6 +17,7 @@ namespace forge::codegen {
 /// variants that output hidden rows beside those that output logits.
 /// Errors: those of the kernel compiler; kInternal if a value has no place; kPlan if a tensor is not in the model file.
 std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, std::optional<passes::Program> hidden,
-                                          const ModelFile& model, const GpuTarget& target, KernelCompiler& compiler);
+                                          const ModelFile& model, const GpuTarget& target, const KvFormat& kv,
+                                          KernelCompiler& compiler);
 
 }  // namespace forge::codegen

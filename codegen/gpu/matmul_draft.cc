@@ -15,9 +15,9 @@ using ir::NodeId;
 using ir::Op;
 using ir::Value;
 
-std::optional<MatmulDraft> matmul_of(const ir::Graph& graph, std::span<const NodeId> nodes) {
+std::optional<MatmulDraft> matmul_of(const ir::Graph& graph, std::span<const NodeId> nodes, const KvFormat& kv) {
   if (!std::ranges::any_of(nodes, [&](NodeId node) { return passes::is_matmul(graph, node); })) return std::nullopt;
-  const auto step = draft_step(graph, nodes);
+  const auto step = draft_step(graph, nodes, kv);
   if (!step) return std::nullopt;
   if (step->routed) return MatmulDraft{step->routed->matmul, step->routed->shape};
   if (step->halves) return MatmulDraft{step->halves->matmul, step->halves->matmul_shape};
@@ -73,14 +73,15 @@ bool stores_rows(const ir::Graph& graph, std::span<const NodeId> nodes, Value va
 }  // namespace
 
 passes::StoredForms stored_rows(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
-                                std::span<const std::vector<NodeId>> steps, const ir::Bounds& bounds) {
+                                std::span<const std::vector<NodeId>> steps, const ir::Bounds& bounds,
+                                const KvFormat& kv) {
   passes::StoredForms out;
   if (!multiplies_tiles(target, bounds.tokens, tuning)) return out;
   const auto step_of = passes::step_of_node(graph, steps);
   // What each step with tiles reads as x.
   std::vector<std::optional<Value>> x_of(steps.size());
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const auto matmul = matmul_of(graph, steps[i]);
+    const auto matmul = matmul_of(graph, steps[i], kv);
     if (matmul && tiles_of(target, tuning, graph, *matmul, bounds)) x_of[i] = matmul->draft.input;
   }
   for (std::size_t i = 0; i < steps.size(); ++i) {

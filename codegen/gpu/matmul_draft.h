@@ -18,7 +18,7 @@ struct MatmulDraft {
   EpilogueShape shape;
 };
 /// The matmul of a group of nodes, in topological order; nothing if it has none.
-std::optional<MatmulDraft> matmul_of(const ir::Graph& graph, std::span<const ir::NodeId> nodes);
+std::optional<MatmulDraft> matmul_of(const ir::Graph& graph, std::span<const ir::NodeId> nodes, const KvFormat& kv);
 
 /// A matmul's weight [experts][heads * columns][k].
 struct MatmulWeight {
@@ -39,6 +39,7 @@ std::string_view tile_name(DType rows);
 
 /// As passes::Target::stored_forms.
 passes::StoredForms stored_rows(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
-                                std::span<const std::vector<ir::NodeId>> steps, const ir::Bounds& bounds);
+                                std::span<const std::vector<ir::NodeId>> steps, const ir::Bounds& bounds,
+                                const KvFormat& kv);
 
 }  // namespace forge::codegen

@@ -11,7 +11,7 @@ namespace forge::codegen {
 using plan::TileOpKind;
 
 std::expected<std::optional<RowNormDraft>, std::string> split_at_row_norm(const ir::Graph& graph,
-                                                                          const TileDraft& draft) {
+                                                                          const TileDraft& draft, const KvFormat& kv) {
   if (draft.source == ir::kNoNode || !passes::is_matmul(graph, draft.source) || draft.sections.size() != 1)
     return std::nullopt;
   const auto& ops = draft.sections[0].ops;
@@ -30,9 +30,9 @@ std::expected<std::optional<RowNormDraft>, std::string> split_at_row_norm(const 
   out.rows.input = {};
   out.rows.slots = 1;
   out.rows.sections[0].ops = {first + (sum ? 1 : 0), ops.end()};
-  const auto matmul = epilogue_shape(graph, out.matmul);
+  const auto matmul = epilogue_shape(graph, out.matmul, kv);
   if (!matmul) return std::unexpected(matmul.error());
-  const auto rows = epilogue_shape(graph, out.rows);
+  const auto rows = epilogue_shape(graph, out.rows, kv);
   if (!rows) return std::unexpected(rows.error());
   if (sum && rows->norm_columns == 0 && kActivationUnit % rows->multiple_of != 0)
     return std::unexpected("the sum of experts is combined by columns (RoPE)");
@@ -42,7 +42,8 @@ std::expected<std::optional<RowNormDraft>, std::string> split_at_row_norm(const 
 }
 
 std::expected<std::optional<RoutedDraft>, std::string> split_at_route(const ir::Graph& graph,
-                                                                      std::span<const ir::NodeId> members) {
+                                                                      std::span<const ir::NodeId> members,
+                                                                      const KvFormat& kv) {
   std::vector<ir::NodeId> others(members.begin(), members.end());
   const auto route = std::ranges::find_if(others, [&](auto node) { return graph.op(node) == ir::Op::kRoute; });
   if (route == others.end() || members.size() == 1) return std::nullopt;
@@ -59,7 +60,7 @@ std::expected<std::optional<RoutedDraft>, std::string> split_at_route(const ir::
     return std::unexpected("the router's logits are used by something else");
   if (graph.attrs_as<ir::RouteAttrs>(out.route).groups > 1) return std::unexpected("group-limited routing");
   store.operand = {};
-  const auto shape = epilogue_shape(graph, *draft);
+  const auto shape = epilogue_shape(graph, *draft, kv);
   if (!shape) return std::unexpected(shape.error());
   out.matmul = std::move(*draft);
   out.shape = *shape;

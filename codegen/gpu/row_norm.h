@@ -24,7 +24,7 @@ struct RowNormDraft {
 
 /// The halves; nullopt if the draft has no such operations; or why GPUs do not support it.
 std::expected<std::optional<RowNormDraft>, std::string> split_at_row_norm(const ir::Graph& graph,
-                                                                          const TileDraft& draft);
+                                                                          const TileDraft& draft, const KvFormat& kv);
 
 /// A matmul whose rows are the logits of a router, and that router.
 struct RoutedDraft {
@@ -36,6 +36,7 @@ struct RoutedDraft {
 /// The matmul and the router of a group; nullopt if its nodes are not more than a router, or none; or why GPUs do not
 /// support it. members: in topological order.
 std::expected<std::optional<RoutedDraft>, std::string> split_at_route(const ir::Graph& graph,
-                                                                      std::span<const ir::NodeId> members);
+                                                                      std::span<const ir::NodeId> members,
+                                                                      const KvFormat& kv);
 
 }  // namespace forge::codegen

@@ -1,27 +1,28 @@
 #pragma once
-// Attention for decode (and for prefill without matrix instructions) over the paged f16 KV pool. Rows are ragged: each
-// row t has its own sequence and position. A block computes some query heads of one KV head for one row.
+// Attention for decode (and for prefill without matrix instructions) over the paged KV pool, in any of its formats
+// (kv_pool.h). Rows are ragged: each row t has its own sequence and position. A block computes some query heads of one
+// KV head for one row.
 //
 // Work split. The context is cut into chunks of kChunk tokens, which the waves of a block take in turn. Within a wave,
-// a team of lanes shares a token: each lane holds a unit of 8 dimensions (16 bytes) of its keys and values, or, where a
-// head has more units than a wave has lanes, every kTeamLanes-th unit.
+// a team of lanes shares a token: each lane holds a unit of 16 bytes (8 dimensions in f16) of its keys and values, or,
+// where a head has more units than a wave has lanes, every kTeamLanes-th unit.
 //
-//   head_dim 128, wave of 32: 2 teams of 16 lanes, kTokens = 8 tokens per team, kChunk = 16
+//   f16, head_dim 128, wave of 32: 2 teams of 16 lanes, kTokens = 8 tokens per team, kChunk = 16
 //
 //   lane          0          1          ...  15             16         17         ...  31
 //   dimensions    0..7       8..15           120..127       0..7       8..15           120..127
 //   tokens        chunk * 16 + 0, 2, 4, ..., 14             chunk * 16 + 1, 3, 5, ..., 15
+//   with scales   chunk * 16 + 0, 1, 2, ..., 7              chunk * 16 + 8, 9, ..., 15
 //
 // Each lane multiplies its dimensions of the query with its keys; sum_parts adds the products over the team and leaves
-// each token's score in kSpread = 2 lanes; then every lane adds the weighted values of its 8 dimensions.
+// each token's score in kSpread = 2 lanes; then every lane adds the weighted values of its dimensions.
 //
 // Online softmax (Milakov and Gimelshein, arXiv 1805.02867; Dao, arXiv 2205.14135), in base 2. For each chunk:
 //
 //   maximum' = max(maximum, scores)             keep = 2^(maximum - maximum')        weight = 2^(score - maximum')
 //   sum'     = sum * keep + weights             values' = values * keep + weights * chunk's values
 //
-// Waves share nothing until all chunks are done; then their maxima, sums and values are merged in the order of the
-// waves.
+// Waves share nothing until all chunks are done; then maxima, sums and values are merged in the order of the waves.
 //
 // Long contexts are split over up to kWorkers blocks ("workers"): they take chunks round-robin, write partial results
 // to scratch, and the last to finish merges all of them in the order of the workers (last_arrival). A worker gets at
@@ -29,60 +30,42 @@
 // on the position only, not on which block is last. Sparse attention: the context is the list of selected_keys.h.
 
 #include "kernels/gpu/alibi.h"
-#include "kernels/gpu/formats.h"
+#include "kernels/gpu/attention_defaults.h"
 #include "kernels/gpu/selected_keys.h"
 #include "kernels/gpu/team_sum.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
 
-/// Defaults. A configuration derives from this and names Pool (KvPool), kHeads, kTableBlocks and kScale.
-struct AttentionDefaults {
-  static constexpr int kTokensTotal = 1;
-  static constexpr int kWorkers = 8;            ///< most blocks that share the context of a row
-  static constexpr int kTokensPerWorker = 256;  ///< least tokens of a worker before another one is used
-  static constexpr int kWaves = 8;              ///< waves of a block
-  static constexpr int kTeamTokens = 8;         ///< most tokens of a team in a chunk
-  static constexpr int kHeadsPerBlock = 0;      ///< query heads of a block; 0: all of a KV head
-  static constexpr int kQueryFloats = 0;        ///< floats from row to row of q; 0: kHeads * head_dim
-  static constexpr int kValueDim = 0;           ///< columns of a value, at most head_dim; 0: head_dim
-  static constexpr int kWindow = 0;             ///< sliding window: tokens that a row sees, itself included; 0: all
-  static constexpr int kChunkedTo = 0;          ///< c > 0: a row at p sees tokens from c * floor(p / c) on; 0: all
-  static constexpr float kSoftcap = 0;          ///< soft-cap: scores become cap * tanh(score / cap); 0: off
-  static constexpr float kAlibi = 0;            ///< ALiBi: the largest exponent of a head's slope; 0: off
-  static constexpr bool kSinks = false;         ///< attention sinks: one more score per head, no value (2309.17453)
-  static constexpr int kSelected = 0;           ///< sparse attention: entries of a list of blocks of positions; 0: off
-  static constexpr int kSelectedBlock = 1;      ///< positions of such a block
-  static constexpr int kSelectedLists = 1;      ///< lists of a row: one, or one for each KV head
-  static constexpr bool kStored = true;         ///< out is written in f32
-  static constexpr int kFormat = 0;             ///< format of the row that matmuls read (activations.h); 0: none
-};
-
 template <class C>
 struct Attention {
   using Pool = typename C::Pool;
+  using Format = typename Pool::Format;
   static constexpr int kHeadDim = Pool::kHeadDim, kKvHeads = Pool::kKvHeads;
   static constexpr int kValueDim = C::kValueDim > 0 ? C::kValueDim : kHeadDim;
   static constexpr bool kShared = false;  ///< values are the first columns of keys
   static constexpr int kGroup = C::kHeadsPerBlock > 0 ? C::kHeadsPerBlock : C::kHeads / kKvHeads;
   static_assert(C::kHeads % kKvHeads == 0 && C::kHeads / kKvHeads % kGroup == 0,
                 "kGroup must divide the query heads of a KV head");
-  static_assert(kHeadDim % 8 == 0 && kHeadDim <= 512, "head_dim: a multiple of 8, at most 512");
-  static_assert(kValueDim % 8 == 0 && kValueDim <= kHeadDim, "kValueDim: a multiple of 8, at most head_dim");
+  static constexpr int kUnit = Format::kUnit;
+  static_assert(kHeadDim % Format::kColumns == 0 && kHeadDim <= 512, "head_dim: whole units or blocks, at most 512");
+  static_assert(kValueDim % Format::kColumns == 0 && kValueDim <= kHeadDim, "kValueDim: the same, at most head_dim");
   static constexpr bool kSparse = C::kSelected > 0;
-  static_assert(!kSparse || (C::kWindow == 0 && C::kChunkedTo == 0 && C::kAlibi == 0),
-                "sparse attention has no window, chunks or ALiBi");
+  static_assert(!kSparse || (C::kWindow == 0 && C::kChunkedTo == 0 && C::kAlibi == 0 && !Format::kScaled),
+                "sparse attention has no window, chunks, ALiBi or scales");
 
   /// The smallest power of two that is at least `units`.
   FORGE_DEVICE static constexpr int lanes_of(int units) { return units <= 1 ? 1 : 2 * lanes_of((units + 1) / 2); }
-  static constexpr int kUnits = kHeadDim / 8, kValueUnits = kValueDim / 8;  ///< units of 16 bytes in a row of K or V
+  static constexpr int kUnits = kHeadDim / kUnit, kValueUnits = kValueDim / kUnit;  ///< units in a row of K or V
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kTeamLanes = lanes_of(kUnits) < kWave ? lanes_of(kUnits) : kWave;  ///< lanes that share a token
   static constexpr int kOwn = ceil_div(kUnits, kTeamLanes);                               ///< units of a lane
   static constexpr int kTeams = kWave / kTeamLanes;
   static constexpr int kTokens = C::kTeamTokens < kTeamLanes ? C::kTeamTokens : kTeamLanes;  ///< of a team, per chunk
-  static constexpr int kSpread = kTeamLanes / kTokens;  ///< lanes that hold the same token's score
-  static constexpr int kChunk = kTeams * kTokens;       ///< tokens of a chunk; a team has every kTeams-th
+  static constexpr int kSpread = kTeamLanes / kTokens;             ///< lanes that hold the same token's score
+  static constexpr int kChunk = kTeams * kTokens;                  ///< tokens of a chunk
+  static constexpr int kStep = Format::kScaled ? 1 : kTeams;       ///< from one token of a team to the next
+  static constexpr int kTeamStep = Format::kScaled ? kTokens : 1;  ///< from a team's first token to the next team's
   static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
   static constexpr int kJobs = C::kHeads / kGroup;  ///< blocks of a row, per worker
   static constexpr int kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
@@ -91,6 +74,7 @@ struct Attention {
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
   static_assert(kTeamLanes <= kWave && is_power_of_two(kTokens),
                 "a team must fit into a wave, and its tokens must be a power of two");
+  static_assert(!Format::kScaled || Pool::kBlockTokens % kTokens == 0, "a team's tokens lie in one block of the pool");
 
   struct Lds {
     Shared<F32x4, C::kWaves * kGroup * kValueDim / 4> values;  ///< [waves][kGroup][kValueDim]
@@ -113,15 +97,14 @@ struct Attention {
     const float* sinks;   ///< [kHeads]; read only if kSinks
     const i32* selected;  ///< [rows][kSelectedLists][kSelected]; read only if kSelected > 0
   };
-  using Part = Elements<F16>;  ///< 8 dimensions of a head, as floats
   /// A lane's part of its wave's online softmax.
   struct State {
-    Part values[kGroup][kOwn];  ///< weighted values of the team's tokens, the lane's units
-    float maximum[kGroup];      ///< of all scores of the wave so far; the same in all lanes
-    float sum[kGroup];          ///< sum of the weights of the token whose score the lane holds
+    typename Format::Sums values[kGroup][kOwn];  ///< weighted values of the team's tokens, the lane's units
+    float maximum[kGroup];                       ///< of all scores of the wave so far; the same in all lanes
+    float sum[kGroup];                           ///< sum of the weights of the token whose score the lane holds
   };
-  using Loaded = U32x4[kTokens][kOwn];
-  using Query = Part[kGroup][kOwn];
+  using Loaded = typename Format::template Loaded<kTokens, kOwn>;
+  using Query = typename Format::Query[kGroup][kOwn];
   /// A lane's part of a chunk: its units of the keys and values of its team's tokens.
   struct Chunk {
     Loaded keys, values;
@@ -145,15 +128,16 @@ struct Attention {
     }
   }
 
-  /// The lane's number in its team, which is the first unit of 8 dimensions that it holds (Units or more: none).
+  /// The lane's number in its team, which is the first unit that it holds (Units or more: none).
   FORGE_DEVICE static int unit() { return lane_id() % kTeamLanes; }
+  FORGE_DEVICE static int team() { return lane_id() / kTeamLanes; }
   /// True if the lane has an own-th unit of a row of Units.
   template <int Units = kUnits>
   FORGE_DEVICE static bool has_unit(int own) {
     return (own + 1) * kTeamLanes <= Units || unit() + own * kTeamLanes < Units;
   }
   /// Position of the i-th token that the lane's team has of a chunk.
-  FORGE_DEVICE static int token_of(int chunk, int i) { return chunk * kChunk + i * kTeams + lane_id() / kTeamLanes; }
+  FORGE_DEVICE static int token_of(int chunk, int i) { return chunk * kChunk + i * kStep + team() * kTeamStep; }
   /// The number of a token's row in the pools.
   FORGE_DEVICE static u64 row_of(const Job& job, int token) {
     if constexpr (kSparse) token = job.keys.position_of(token);
@@ -164,48 +148,69 @@ struct Attention {
   /// Where a lane's part of a chunk is. The lane loads the team's tokens token0 + from .. token0 + to.
   struct Place {
     int token0, from, to;
-    u64 row;  ///< of token0, if kOneBlock
+    u64 row;  ///< of token0, if kOneRow
+    [[nodiscard]] FORGE_DEVICE bool sees_any() const { return from <= (kTokens - 1) * kStep && to >= 0 && from <= to; }
   };
   /// A chunk lies within one block of the pool, so that one look-up in the block table gives all its rows.
   static constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0 && (!kSparse || C::kSelectedBlock % kChunk == 0);
-  /// Restricts a chunk to the tokens up to `newest` (the row's own position, or older) that the row sees.
+  static constexpr bool kOneRow = kOneBlock || Format::kScaled;  ///< the same of a team's tokens
+  /// Restricts a chunk to the seen tokens up to `newest` (the row's own position, or older).
   FORGE_DEVICE static Place place_of(const Job& job, int chunk, int newest) {
     const int token0 = token_of(chunk, 0);
-    return {token0, job.oldest - token0, (has_unit(0) ? newest : -1) - token0,
-            kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes : 0};
+    Place place{token0, job.oldest - token0, (has_unit(0) ? newest : -1) - token0, 0};
+    if constexpr (kOneBlock)
+      place.row = row_of(job, chunk * kChunk) + team() * kTeamStep;
+    else if (kOneRow && place.sees_any())
+      place.row = row_of(job, token0);
+    return place;
   }
-  /// Loads the lane's units of keys or values, which have Units; zeros for tokens that are not seen, whose blocks may
-  /// belong to another sequence by now.
-  template <int Units>
+  /// Loads the lane's units of keys or values, rows of Dim elements; zeros for tokens that are not seen, whose blocks
+  /// may belong to another sequence by now. Their scales are not zeros.
+  template <int Dim>
   FORGE_DEVICE static void load_units(const u16* pool, const Job& job, const Place& place, Loaded& out) {
-    const u16* first = pool + (place.row * Units + unit()) * 8;
+    using Rows = typename Pool::template Rows<Dim>;
+    const u8* first = Rows::at(pool, place.row, unit());
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
       FORGE_UNROLL
-      for (int own = 0; own < kOwn; ++own) out[i][own] = U32x4{};
-      if (i * kTeams < place.from || i * kTeams > place.to) continue;
-      const u64 row = kOneBlock ? static_cast<u64>(i) * kTeams : row_of(job, place.token0 + i * kTeams);
+      for (int own = 0; own < kOwn; ++own) out.units[i][own] = U32x4{};
+      if (i * kStep < place.from || i * kStep > place.to) continue;
+      const u64 row = kOneRow ? static_cast<u64>(i) * kStep : row_of(job, place.token0 + i * kStep);
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own)
-        if (has_unit<Units>(own)) out[i][own] = load16(first + row * Units * 8 + own * kTeamLanes * 8);
+        if (has_unit<Dim / kUnit>(own))
+          out.units[i][own] = load16(first + row * Rows::kRowBytes + own * kTeamLanes * 16);
+    }
+    if constexpr (Format::kScaled) {
+      FORGE_UNROLL
+      for (int own = 0; own < kOwn; ++own)
+        if (place.sees_any() && has_unit<Dim / kUnit>(own))
+          out.template load_scales<Rows>(pool, place.row, unit() + own * kTeamLanes, own);
     }
   }
   FORGE_DEVICE static void load_chunk(const Args& args, const Job& job, int chunk, int newest, Chunk& out) {
     const Place place = place_of(job, chunk, newest);
-    load_units<kUnits>(args.k, job, place, out.keys);
-    load_units<kValueUnits>(args.v, job, place, out.values);
+    load_units<kHeadDim>(args.k, job, place, out.keys);
+    load_units<kValueDim>(args.v, job, place, out.values);
   }
-  /// Loads only the row's own token, whose row in the pools is `own`.
+  /// Loads only the row's own token, the team's i-th, whose row in the pools is `own`.
+  template <int Dim>
+  FORGE_DEVICE static void load_one(const u16* pool, u64 own, int i, Loaded& out) {
+    using Rows = typename Pool::template Rows<Dim>;
+    FORGE_UNROLL
+    for (int n = 0; n < kOwn; ++n) {
+      const int at = unit() + n * kTeamLanes;
+      if (!has_unit<Dim / kUnit>(n)) continue;
+      out.units[i][n] = load16(Rows::at(pool, own, at));
+      if constexpr (Format::kScaled) out.template load_scale<Rows>(pool, own, at, i, n);
+    }
+  }
   FORGE_DEVICE static void load_own(const Args& args, const Job& job, int chunk, u64 own, Chunk& out) {
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
       if (token_of(chunk, i) != job.position) continue;
-      FORGE_UNROLL
-      for (int n = 0; n < kOwn; ++n) {
-        const int at = unit() + n * kTeamLanes;
-        if (has_unit(n)) out.keys[i][n] = load16(args.k + (own * kUnits + at) * 8);
-        if (has_unit<kValueUnits>(n)) out.values[i][n] = load16(args.v + (own * kValueUnits + at) * 8);
-      }
+      load_one<kHeadDim>(args.k, own, i, out.keys);
+      load_one<kValueDim>(args.v, own, i, out.values);
     }
   }
   /// Index of a head's query, in floats.
@@ -217,17 +222,30 @@ struct Attention {
   FORGE_DEVICE static void load_query(const float* q, const Job& job, Query& query) {
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
-      const float* from = q + query_at(job.t, job.head0 + h) + unit() * 8;
+      const float* from = q + query_at(job.t, job.head0 + h) + unit() * kUnit;
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own) {
+        float x[kUnit];
         FORGE_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const float* at = from + own * kTeamLanes * 8 + half * 4;
+        for (int quad = 0; quad < kUnit / 4; ++quad) {
+          const float* at = from + own * kTeamLanes * kUnit + quad * 4;
           const auto four = has_unit(own) ? __builtin_bit_cast(F32x4, load16(at)) : F32x4{};
           FORGE_UNROLL
-          for (int j = 0; j < 4; ++j) query[h][own].at[half * 4 + j] = four.at[j];
+          for (int j = 0; j < 4; ++j) x[quad * 4 + j] = four.at[j];
         }
+        query[h][own] = Format::query_of(x);
       }
+    }
+  }
+
+  /// Makes the scales of unseen tokens zeros: a weight of 0 does not cancel NaN. Most chunks have no such token.
+  FORGE_DEVICE static void clear_scales(const Job& job, int chunk, Loaded& values) {
+    if (chunk * kChunk >= job.oldest && chunk * kChunk + kChunk - 1 <= job.newest) return;
+    FORGE_UNROLL
+    for (int i = 0; i < kTokens; ++i) {
+      FORGE_UNROLL
+      for (int own = 0; own < kOwn; ++own)
+        if (!job.seen(token_of(chunk, i))) values.set_scale(i, own, 0);
     }
   }
 
@@ -243,18 +261,15 @@ struct Attention {
       for (int h = 0; h < kGroup; ++h) parts[h][i] = 0;
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own) {
-        const Part key = elements_of<F16>(loaded.keys[i][own]);
+        const auto key = loaded.keys.open(i, own);
         FORGE_UNROLL
-        for (int h = 0; h < kGroup; ++h) {
-          FORGE_UNROLL
-          for (int j = 0; j < 8; ++j) parts[h][i] = fma_of(query[h][own].at[j], key.at[j], parts[h][i]);
-        }
+        for (int h = 0; h < kGroup; ++h) parts[h][i] = Format::add_product(query[h][own], key, parts[h][i]);
       }
     }
     Place place = {};
     if (next >= 0) {
       place = place_of(job, next, job.newest);
-      load_units<kUnits>(args.k, job, place, loaded.keys);
+      load_units<kHeadDim>(args.k, job, place, loaded.keys);
     }
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
@@ -269,39 +284,24 @@ struct Attention {
       weights[h] = is_seen ? exp2_of(weights[h] - maximum) : 0.0f;
       state.sum[h] = fma_of(state.sum[h], keep, weights[h]);
       FORGE_UNROLL
-      for (int own = 0; own < kOwn; ++own) {
-        FORGE_UNROLL
-        for (int j = 0; j < 8; ++j) state.values[h][own].at[j] *= keep;
-      }
+      for (int own = 0; own < kOwn; ++own) Format::scale(state.values[h][own], keep);
     }
+    if constexpr (Format::kScaled) clear_scales(job, chunk, loaded.values);
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
       float weight[kGroup];
       FORGE_UNROLL
-      for (int h = 0; h < kGroup; ++h)
-        weight[h] = shuffle(weights[h], lane_id() / kTeamLanes * kTeamLanes + i * kSpread);
+      for (int h = 0; h < kGroup; ++h) weight[h] = shuffle(weights[h], team() * kTeamLanes + i * kSpread);
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own) {
-        const Part value = elements_of<F16>(loaded.values[i][own]);
+        const auto value = loaded.values.open(i, own);
         FORGE_UNROLL
-        for (int h = 0; h < kGroup; ++h) {
-          auto& sums = state.values[h][own].at;
-          FORGE_UNROLL
-          for (int j = 0; j < 8; ++j) sums[j] = fma_of(weight[h], value.at[j], sums[j]);
-        }
+        for (int h = 0; h < kGroup; ++h) Format::add_weighted(weight[h], value, state.values[h][own]);
       }
     }
-    if (next >= 0) load_units<kValueUnits>(args.v, job, place, loaded.values);
+    if (next >= 0) load_units<kValueDim>(args.v, job, place, loaded.values);
   }
 
-  /// Sum of `value` over the teams of the wave; every team gets it.
-  template <int Lanes = kTeamLanes>
-  FORGE_DEVICE static float sum_teams(float value) {
-    if constexpr (Lanes < kWave)
-      return sum_teams<2 * Lanes>(value + shuffle_xor<Lanes>(value));
-    else
-      return value;
-  }
   /// Writes the wave's values, maximum and sum of weights to shared memory. Ends with a barrier. The kSpread lanes that
   /// hold the same token are counted once.
   FORGE_DEVICE static void share(const State& state, Lds& lds) {
@@ -314,14 +314,15 @@ struct Attention {
       }
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own) {
-        F32x4 halves[2];
+        F32x4 quads[kUnit / 4];
+        const auto sums = Format::finished(state.values[h][own]);
         FORGE_UNROLL
-        for (int j = 0; j < 8; ++j) halves[j / 4].at[j % 4] = sum_teams(state.values[h][own].at[j]);
+        for (int j = 0; j < kUnit; ++j) quads[j / 4].at[j % 4] = sum_teams<kTeamLanes>(sums.at[j]);
         const int at = lane_id() + own * kTeamLanes;
         if (lane_id() >= kTeamLanes || at >= kValueUnits) continue;
         FORGE_UNROLL
-        for (int half = 0; half < 2; ++half)
-          lds.values.set(((wave_id() * kGroup + h) * kValueDim) / 4 + at * 2 + half, halves[half]);
+        for (int i = 0; i < kUnit / 4; ++i)
+          lds.values.set(((wave_id() * kGroup + h) * kValueDim) / 4 + at * (kUnit / 4) + i, quads[i]);
       }
     }
     barrier();

@@ -3,7 +3,7 @@
 // kTileTokens consecutive rows of one sequence, which share keys and values, for kTileHeads query heads of one KV head;
 // a wave computes 16 rows of one head, or a part of their columns. For each chunk of kChunk tokens:
 //
-//   keys, values   global -> shared memory, F16; values transposed
+//   keys, values   global -> shared memory, as F16; values transposed
 //   scores         = Q [16][head_dim] * K^T          matrix instructions, f32
 //   weights        = 2^(score - running maximum)     online softmax; through shared memory as F16, to change the layout
 //   out            = out * keep + weights * V        matrix instructions, f32, in registers
@@ -46,6 +46,7 @@ struct AttentionTiles {
   using Rows = RowsOf;
   using Args = typename Rows::Args;
   using Pool = typename C::Pool;
+  using Format = typename Pool::Format;
   using T = typename C::Tile;
   static constexpr int kHeadDim = Pool::kHeadDim, kHeadsOfKv = C::kHeads / Pool::kKvHeads;
   static constexpr int kValueDim = Rows::kValueDim, kValueRow = Rows::kShared ? kHeadDim : kValueDim;
@@ -98,11 +99,13 @@ struct AttentionTiles {
   };
   static constexpr int kKeyTakes = ceil_div(C::kChunk * kHeadDim / 8, kThreads);
   static constexpr int kValueTakes = ceil_div(C::kChunk / 8 * kValueDim / 2, kThreads);
-  /// A thread's share of the next chunk, on its way to registers: units of keys (8 dimensions of a token), and for
-  /// values two neighbouring dimensions of eight tokens, which store_chunk transposes.
+  using KeyRows = typename Pool::template Rows<kHeadDim>;
+  using ValueRows = typename Pool::template Rows<kValueRow>;
+  /// A thread's share of the next chunk, on its way to registers: 8 dimensions of a token for keys, and for values two
+  /// neighbouring dimensions of eight tokens, which store_values transposes.
   struct Next {
-    U32x4 keys[kKeyTakes];
-    u32 values[kValueTakes][8];
+    typename Format::TileKey keys[kKeyTakes];
+    typename Format::TileValues values[kValueTakes];
   };
   /// A lane's part of the online softmax: one maximum and sum per row of C that it has elements of, and its elements of
   /// the output [16][head_dim]. `sum` is of the lane's own columns; write() adds up the lanes of a row.
@@ -157,24 +160,20 @@ struct AttentionTiles {
     FORGE_UNROLL
     for (int i = 0; i < kKeyTakes; ++i) {
       const int job = i * kThreads + own_thread(), token = chunk * C::kChunk + job / (kHeadDim / 8);
-      next.keys[i] = U32x4{};
+      next.keys[i] = {};
       if (job < C::kChunk * kHeadDim / 8 && token >= prompt.oldest && token <= prompt.newest)
-        next.keys[i] = load16(args.k + row_of(prompt, kv_head, token) * kHeadDim + job % (kHeadDim / 8) * 8);
+        next.keys[i].template load<KeyRows>(args.k, row_of(prompt, kv_head, token), job % (kHeadDim / 8));
     }
   }
   FORGE_DEVICE static void load_values(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kValueTakes; ++i) {
       const int job = i * kThreads + own_thread(), token0 = chunk * C::kChunk + job / (kValueDim / 2) * 8;
-      FORGE_UNROLL
-      for (int j = 0; j < 8; ++j) next.values[i][j] = 0;
+      next.values[i] = {};
       if (job >= C::kChunk / 8 * (kValueDim / 2) || token0 > prompt.newest || token0 + 7 < prompt.oldest) continue;
-      const u16* from =
-          (Rows::kShared ? args.k : args.v) + row_of(prompt, kv_head, token0) * kValueRow + job % (kValueDim / 2) * 2;
-      FORGE_UNROLL
-      for (int j = 0; j < 8; ++j)
-        if (token0 + j >= prompt.oldest && token0 + j <= prompt.newest)
-          next.values[i][j] = load(reinterpret_cast<const u32*>(from + j * kValueRow));
+      next.values[i].template load<ValueRows>(Rows::kShared ? args.k : args.v, row_of(prompt, kv_head, token0),
+                                              job % (kValueDim / 2) * 2, prompt.oldest - token0,
+                                              prompt.newest - token0);
     }
   }
   /// Stores loaded keys in shared memory.
@@ -184,17 +183,23 @@ struct AttentionTiles {
       const int job = i * kThreads + own_thread(), unit = job % (kHeadDim / 8), key = job / (kHeadDim / 8);
       if (job < C::kChunk * kHeadDim / 8)
         lds.units.set(kKeys + unit / kUnitsOfRow * C::kChunk * kUnitsOfRow + unit_place(key, unit % kUnitsOfRow),
-                      next.keys[i]);
+                      next.keys[i].expand());
     }
   }
   /// Stores loaded values, transposed: a thread has two dimensions of eight tokens, and makes one unit (eight tokens)
   /// for each of the two dimensions.
-  FORGE_DEVICE static void store_values(TileLds& lds, const Next& next) {
+  FORGE_DEVICE static void store_values(const Prompt& prompt, int chunk, TileLds& lds, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kValueTakes; ++i) {
       const int job = i * kThreads + own_thread(), dim = job % (kValueDim / 2) * 2, unit = job / (kValueDim / 2);
       if (job >= C::kChunk / 8 * (kValueDim / 2)) continue;
-      const auto& two = next.values[i];
+      if constexpr (Format::kScaled) {
+        const int token0 = chunk * C::kChunk + unit * 8;
+        if (chunk * C::kChunk < prompt.oldest || chunk * C::kChunk + C::kChunk - 1 > prompt.newest)
+          next.values[i].keep_scales(prompt.oldest - token0, prompt.newest - token0);
+      }
+      u32 two[8];
+      next.values[i].expand(two);
       U32x4 first, second;
       FORGE_UNROLL
       for (int j = 0; j < 4; ++j) {
@@ -403,7 +408,7 @@ struct AttentionTiles {
     FORGE_LOOP
     for (int chunk = first; chunk <= last; ++chunk) {
       store_keys(lds, next);
-      if constexpr (kParts == 1) store_values(lds, next);
+      if constexpr (kParts == 1) store_values(prompt, chunk, lds, next);
       barrier();
       if constexpr (kParts > 1) {
         load_values(args, prompt, kv_head, chunk, next);
@@ -419,7 +424,7 @@ struct AttentionTiles {
         store_scores(scores, lds);
         barrier();  // the keys have been read
         add_scores(lds, scores);
-        store_values(lds, next);
+        store_values(prompt, chunk, lds, next);
         barrier();  // the partial scores have been read
         if (chunk < last) load_keys(args, prompt, kv_head, chunk + 1, next);
         keep_schedule();

@@ -32,4 +32,13 @@ FORGE_DEVICE float sum_parts(float (&parts)[Size]) {
   }
 }
 
+/// Sum of `value` over the teams of Lanes lanes of the wave, for each lane of a team; every team gets it.
+template <int Lanes>
+FORGE_DEVICE float sum_teams(float value) {
+  if constexpr (Lanes < kWave)
+    return sum_teams<2 * Lanes>(value + shuffle_xor<Lanes>(value));
+  else
+    return value;
+}
+
 }  // namespace forge::gpu

@@ -41,6 +41,7 @@
 
 #include "kernels/gpu/activations.h"
 #include "kernels/gpu/elementwise.h"
+#include "kernels/gpu/kv_pool.h"
 #include "kernels/gpu/step_io.h"
 
 namespace forge::gpu {
@@ -319,33 +320,5 @@ FORGE_DEVICE void store_squares(float* at, float value, bool real) {
 FORGE_DEVICE float rope(float own, float other, float cosine, float sine, bool second) {
   return second ? fma_of(other, sine, own * cosine) : fma_of(own, cosine, -(other * sine));
 }
-
-/// A layer's paged pool of keys or values, f16 [block][kv_heads][block_tokens][head_dim]. A slot is a token's place in
-/// the pool: block * block_tokens + its place in the block.
-template <int KvHeads, int HeadDim, int BlockTokens>
-struct KvPool {
-  static constexpr int kKvHeads = KvHeads, kHeadDim = HeadDim, kBlockTokens = BlockTokens;
-  /// The number of a row, which is that of a head in a slot.
-  FORGE_DEVICE static u64 row(int slot, int head) {
-    const u64 block = static_cast<u64>(slot / BlockTokens);
-    return (block * KvHeads + head) * BlockTokens + slot % BlockTokens;
-  }
-  /// Index of an element, in f16 elements.
-  FORGE_DEVICE static u64 index(int slot, int head, int dim) { return row(slot, head) * HeadDim + dim; }
-  /// The slot of token t by the block table of its sequence, [sequences][table_blocks]; -1 for padding (position -1).
-  /// Returned as the bits of a float, because epilogue operands are floats.
-  FORGE_DEVICE static float slot_bits(const i32* positions, const i32* sequences, const i32* tables, int table_blocks,
-                                      int t) {
-    const int position = load(positions + t);
-    if (position < 0) return __builtin_bit_cast(float, -1);
-    const i32* table = tables + static_cast<u64>(load(sequences + t)) * table_blocks;
-    return __builtin_bit_cast(float, load(table + position / BlockTokens) * BlockTokens + position % BlockTokens);
-  }
-  /// Stores one value of a token's keys or values; `column` counts over [kv_heads][head_dim].
-  FORGE_DEVICE static void store(u16* pool, float slot_bits, int column, float value, bool real) {
-    const int slot = __builtin_bit_cast(int, slot_bits);
-    if (real && slot >= 0) pool[index(slot, column / HeadDim, column % HeadDim)] = f16_of_f32(value);
-  }
-};
 
 }  // namespace forge::gpu

@@ -15,12 +15,19 @@ namespace {
   throw Error(ErrorCode::kPlan, what, {}, "compile the model again (forge-compile)");
 }
 
-/// Checks a group's geometry and returns the bytes of one block in all its layers. f16 only.
+/// True if the pool's type can hold rows of so many columns (the formats of kernels/gpu/kv_pool.h).
+bool holds_rows(const plan::KvGroup& group, std::int64_t columns) {
+  const auto type = static_cast<DType>(group.dtype());
+  return (type == DType::kF16 || (type == DType::kQ8_0 && !group.shared_row())) &&
+         columns % static_cast<std::int64_t>(dtype_info(type).block_elems) == 0;
+}
+
+/// Checks a group's geometry and returns the bytes of one block in all its layers.
 std::size_t group_stride(const plan::KvGroup& group) {
   const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
   if (!in(group.layers(), 1 << 16) || !in(group.kv_heads(), 1 << 16) || !in(group.head_dim(), 1 << 16) ||
       !in(group.block_tokens(), 1 << 12) || !in(group.value_dim(), group.shared_row() ? group.head_dim() : 1 << 16) ||
-      group.dtype() != static_cast<std::uint8_t>(DType::kF16))
+      !holds_rows(group, group.head_dim()) || !holds_rows(group, group.value_dim()))
     fail("the plan's KV geometry is broken");
   if (const KvPlanes planes(group); group.block_bytes() != static_cast<std::int64_t>(planes.keys + planes.values))
     fail("the plan's KV geometry is broken");

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/quant/dtype.h"
 #include "runtime/executor.h"
 #include "runtime/plan/plan_generated.h"
 
@@ -50,7 +51,7 @@ struct KvPlanes {
  private:
   static std::size_t bytes_of(const plan::KvGroup& group, std::int64_t columns) {
     return static_cast<std::size_t>(group.kv_heads()) * static_cast<std::size_t>(group.block_tokens()) *
-           static_cast<std::size_t>(columns) * sizeof(std::uint16_t);
+           row_bytes(static_cast<DType>(group.dtype()), static_cast<std::size_t>(columns));
   }
 };
 

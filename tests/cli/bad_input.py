@@ -151,9 +151,6 @@ def bad_flags():
     refused("unknown target", USAGE, "usage", "compile", model, "--target", "gfx9999", contains=["gfx9999"])
     for kind in ("q4_0", "float"):
         refused("KV type", USAGE, "usage", "compile", model, "--kv-type", kind, contains=[kind])
-    if "gpu" in os.environ.get("FORGE_BACK_ENDS", "gpu"):
-        refused("a GPU's KV type", USAGE, "usage", "compile", model, "--kv-type", "q8_0", "--target", "gfx1100",
-                contains=["q8_0"])
     refused("unknown format", USAGE, "usage", "bench", model, "-o", "xml")
     refused("a bad list", USAGE, "usage", "bench", model, "-p", "1,,2")
     refused("a bad list", USAGE, "usage", "bench", model, "-t", "0")

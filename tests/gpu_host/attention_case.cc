@@ -43,18 +43,15 @@ struct SelectedBlocks {
 /// kernel that reads a wrong position gives NaN.
 struct Cache {
   static constexpr int kSequences = 4;
-  int kv_heads, dim, block_tokens;
-  Buffer<std::uint16_t> k, v;
+  int kv_heads, block_tokens;
+  KvRows k, v;
   Buffer<int> tables{static_cast<std::size_t>(kSequences) * kTableBlocks};
-  int value_dim;
 
   Cache(const AttentionProblem& c, const SelectedBlocks& selected)
       : kv_heads(c.heads.kv_heads),
-        dim(c.heads.dim),
         block_tokens(c.block_tokens),
-        k(static_cast<std::size_t>(kSequences) * kTableBlocks * kv_heads * block_tokens * dim),
-        v(k.size() / dim * c.value_dim()),
-        value_dim(c.value_dim()) {
+        k(c.kv, kSequences * kTableBlocks, kv_heads, block_tokens, c.heads.dim),
+        v(c.kv, kSequences * kTableBlocks, kv_heads, block_tokens, c.value_dim()) {
     std::vector<int> blocks(tables.size());
     std::iota(blocks.begin(), blocks.end(), 0);
     std::shuffle(blocks.begin(), blocks.end(), random_engine());
@@ -75,11 +72,8 @@ struct Cache {
       for (int token = 0; token < length; ++token)
         for (int head = 0; head < kv_heads; ++head) {
           if (!is_seen(token, head)) continue;
-          const auto keys = random_floats(dim), values = random_floats(dim);
-          for (int d = 0; d < dim; ++d) {
-            k[index(s, token, head) * dim + d] = quant::f16_of_f32(keys[d]);
-            if (d < value_dim) v[index(s, token, head) * value_dim + d] = quant::f16_of_f32(values[d]);
-          }
+          k.put(index(s, token, head), random_floats(c.heads.dim));
+          v.put(index(s, token, head), random_floats(c.heads.dim));
         }
     }
   }
@@ -104,24 +98,21 @@ std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const 
     tokens.push_back(token);
     double dot = 0;
     for (int d = 0; d < c.heads.dim; ++d)
-      dot += static_cast<double>(q[d]) *
-             quant::f32_of_f16(cache.k[cache.index(row.sequence, token, kv_head) * c.heads.dim + d]);
+      dot += static_cast<double>(q[d]) * cache.k.get(cache.index(row.sequence, token, kv_head), d);
     dot *= c.scale();
     if (c.mask.softcap > 0) dot = c.mask.softcap * std::tanh(dot / c.mask.softcap);
     if (c.mask.alibi > 0)
       dot -= static_cast<double>(ir::alibi_slope(c.mask.alibi, c.heads.heads, head)) * (row.position - token);
     scores.push_back(dot);
   }
-  const int width = c.latent > 0 ? c.heads.dim : c.value_dim();
   double most = *std::ranges::max_element(scores);
   if (c.mask.sinks) most = std::max<double>(most, sink);
   double sum = c.mask.sinks ? std::exp(sink - most) : 0;
   for (double& score : scores) sum += score = std::exp(score - most);
   for (std::size_t i = 0; i < scores.size(); ++i)
     for (int d = 0; d < c.value_dim(); ++d)
-      out[d] += scores[i] / sum *
-                quant::f32_of_f16(
-                    (c.latent > 0 ? cache.k : cache.v)[cache.index(row.sequence, tokens[i], kv_head) * width + d]);
+      out[d] +=
+          scores[i] / sum * (c.latent > 0 ? cache.k : cache.v).get(cache.index(row.sequence, tokens[i], kv_head), d);
   return out;
 }
 
@@ -129,7 +120,7 @@ std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const 
 
 void AttentionProblem::write_to(codegen::ConfigText& out) const {
   out.use("Pool", "KvPool<" + std::to_string(heads.kv_heads) + ", " + std::to_string(heads.dim) + ", " +
-                      std::to_string(block_tokens) + ">")
+                      std::to_string(block_tokens) + ", " + KvRows::format_of(kv) + ">")
       .number("kHeads", heads.heads)
       .number("kTableBlocks", kTableBlocks)
       .real("kScale", scale())
@@ -149,7 +140,8 @@ void check_attention(const AttentionProblem& c, const Kernel& kernel) {
   INFO(c.heads.heads << '/' << c.heads.kv_heads << " heads of " << c.heads.dim << ", window " << c.mask.window
                      << ", chunk " << c.mask.chunk << ", alibi " << c.mask.alibi << ", softcap " << c.mask.softcap
                      << ", sinks " << c.mask.sinks << ", output " << c.output << ", block " << c.block_tokens
-                     << ", selected " << c.selection.count << " of " << c.selection.block);
+                     << ", cache " << dtype_name(c.kv) << ", selected " << c.selection.count << " of "
+                     << c.selection.block);
   const SelectedBlocks selected(c);
   const Cache cache(c, selected);
   const int total = c.total(), real = c.real(), columns = c.columns();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/gpu_host/kernel_bench.h"
+#include "tests/gpu_host/kv_rows.h"
 
 namespace forge::gpu_host {
 
@@ -59,7 +60,8 @@ struct AttentionProblem {
   double tolerance = 2e-5;  ///< relative to outputs stored as f32
   int latent = 0;           ///< > 0: values are the first so many columns of keys
   AttentionSelection selection = {};
-  int narrow = 0;  ///< > 0: columns of a value, fewer than those of a key
+  int narrow = 0;          ///< > 0: columns of a value, fewer than those of a key
+  DType kv = DType::kF16;  ///< type of the cache
   [[nodiscard]] int value_dim() const { return latent > 0 ? latent : narrow > 0 ? narrow : heads.dim; }
   [[nodiscard]] int total() const { return static_cast<int>(rows.size()); }
   [[nodiscard]] int real() const {

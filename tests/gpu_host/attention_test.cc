@@ -56,8 +56,11 @@ struct AttentionCase {
   AttentionOutput output;
   int block_tokens, step, wave;
   AttentionSelection selection = {};
+  DType kv = DType::kF16;
   [[nodiscard]] AttentionProblem problem() const {
-    return {heads.of, mask, output, block_tokens, kSteps[step], cut.workers, 2e-5, 0, selection, heads.narrow};
+    // A quantised key is multiplied by a query of 16 bits.
+    const double tolerance = kv == DType::kF16 ? 2e-5 : 1e-4;
+    return {heads.of, mask, output, block_tokens, kSteps[step], cut.workers, tolerance, 0, selection, heads.narrow, kv};
   }
 };
 
@@ -103,6 +106,29 @@ TEST_CASE("attention gives softmax(q k) v for all heads, masks, splits and steps
                 c.problem().columns() % 32 == 0;  // rows of quantised activations consist of whole blocks
        }))
     cases.push_back(case_of(choice));
+  check_all(cases);
+}
+
+TEST_CASE("attention reads a quantised cache: all heads of whole blocks, masks, splits and steps") {
+  constexpr Heads kSome[] = {{{4, 4, 64}, 0},  {{6, 2, 32}, 0}, {{8, 1, 128}, 2},      {{2, 1, 256}, 0},
+                             {{4, 2, 512}, 0}, {{6, 2, 96}, 1}, {{2, 1, 320}, 0, 256}, {{4, 2, 128}, 2, 64}};
+  const Choice<6> sizes{std::size(kSome),
+                        std::size(kCuts),
+                        std::size(kAttentionMasks),
+                        std::size(kBlockTokens),
+                        static_cast<int>(kSteps.size()),
+                        std::size(kWaves)};
+  std::vector<AttentionCase> cases;
+  for (const auto& at : cases_of(sizes, [](const Choice<6>&) { return true; }))
+    cases.push_back({kSome[at[0]],
+                     kCuts[at[1]],
+                     kAttentionMasks[at[2]],
+                     kBoth,
+                     kBlockTokens[at[3]],
+                     at[4],
+                     kWaves[at[5]],
+                     {},
+                     DType::kQ8_0});
   check_all(cases);
 }
 

@@ -61,9 +61,11 @@ struct TilesCase {
   int block_tokens, step;
   Instruction instruction;
   bool latent = false;
+  DType kv = DType::kF16;
   [[nodiscard]] AttentionProblem problem() const {
     AttentionProblem problem{shape.heads, mask, output, block_tokens, rows_of(step), 1, 3e-3};
     (latent ? problem.latent : problem.narrow) = shape.narrow;
+    problem.kv = kv;
     return problem;
   }
 };
@@ -113,6 +115,18 @@ TEST_CASE("attention by matrix instructions gives softmax(q k) v for prompts and
   for (const auto& at : cases_of(sizes, fits))
     cases.push_back({kShapes[at[0]], kChunks[at[1]], kAttentionMasks[at[2]], AttentionOutput(at[3]),
                      kBlockTokens[at[4]], at[5], kInstructions[at[6]]});
+  check_all(cases);
+}
+
+TEST_CASE("attention by matrix instructions reads a quantised cache") {
+  const Choice<6> sizes{
+      std::size(kShapes),      std::size(kChunks), std::size(kAttentionMasks), std::size(kBlockTokens), kSteps,
+      std::size(kInstructions)};
+  std::vector<TilesCase> cases;
+  const auto fits = [](const Choice<6>& at) { return kShapes[at[0]].parts == 1 || kChunks[at[1]] == 32; };
+  for (const auto& at : cases_of(sizes, fits))
+    cases.push_back({kShapes[at[0]], kChunks[at[1]], kAttentionMasks[at[2]], kStored, kBlockTokens[at[3]], at[4],
+                     kInstructions[at[5]], false, DType::kQ8_0});
   check_all(cases);
 }
 

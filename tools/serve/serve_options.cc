@@ -83,6 +83,7 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
   options.group("Execution")
       .text("--device", session.device, "NAME", session::kDeviceHelp)
       .integer("-t,--threads", session.threads, 1, 1024, session::kThreadsHelp)
+      .choice("--kv-type", session.model.kv_type, session::kKvTypes, session::kKvTypeHelp)
       .text("--attention", session.model.attention, "LIST", session::kAttentionHelp)
       .text("--model,--model-file", session.model.model, "FILE", session::kModelHelp)
       .group("Operation")

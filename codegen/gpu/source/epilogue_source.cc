@@ -277,8 +277,7 @@ class Generator {
       case TileOpKind::kStoreV: {
         const bool keys = op.kind == TileOpKind::kStoreK;
         const auto& kv = kv_state_of(graph_, graph_.operand(op.node, 0));
-        const auto pool = fmt::format("KvPool<{}, {}, {}>", kv.kv_heads, keys ? kv.head_dim : value_dim_of(kv),
-                                      context_.kv_block_tokens);
+        const auto pool = context_.kv->pool(kv.kv_heads, keys ? kv.head_dim : value_dim_of(kv));
         const auto slot = operands_++;
         load_ +=
             fmt::format("      o[{}] = {}::slot_bits({}, {}, {}, {}, t);\n", slot, pool,
@@ -401,7 +400,8 @@ std::string own_norm_problem(const ir::Graph& graph, const TileDraft& draft, Cha
 }
 
 /// Why a chain of operations cannot run on a block's columns; empty if it can. Adds its demands to `shape`.
-std::string chain_problem(const ir::Graph& graph, const TileDraft& draft, Chain ops, EpilogueShape& shape, float& eps) {
+std::string chain_problem(const ir::Graph& graph, const TileDraft& draft, const KvFormat& kv, Chain ops,
+                          EpilogueShape& shape, float& eps) {
   int combines = 0;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const auto& op = ops[i];
@@ -414,6 +414,10 @@ std::string chain_problem(const ir::Graph& graph, const TileDraft& draft, Chain 
       return "a value is stored before its columns are combined (RoPE or GLU)";
     if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResultColumns != 0)
       return "a quantised block begins inside a block's columns";
+    if (op.kind == TileOpKind::kStoreK || op.kind == TileOpKind::kStoreV) {
+      if (op.origin % kv.columns != 0) return "a quantised block of keys or values begins inside a block's columns";
+      shape.multiple_of = std::lcm(shape.multiple_of, kv.columns);
+    }
     if (op.kind == TileOpKind::kPairs) {
       if (graph.attrs_as<ir::PartsAttrs>(op.operand.node).unit != kGluUnit)
         return "gate and up are not interleaved every 16 columns";
@@ -427,9 +431,11 @@ std::string chain_problem(const ir::Graph& graph, const TileDraft& draft, Chain 
 
 }  // namespace
 
-// A block has whole heads if RoPE pairs columns half a head apart, and whole groups of 32 columns with a GLU. Section
-// borders must be multiples of that, and a block must not cross one, so its columns divide all borders.
-std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft) {
+// A block has whole heads if RoPE pairs columns half a head apart, and whole groups of 32 columns with a GLU, or where
+// keys and values are quantised. Section borders must be multiples of that, and a block must not cross one, so its
+// columns divide all borders.
+std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft,
+                                                         const KvFormat& kv) {
   EpilogueShape shape;
   const ir::Value* squares = nullptr;
   float eps = 0;
@@ -442,7 +448,7 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
     if (chains.size() > 1 && std::ranges::any_of(section.ops, pairs))
       return std::unexpected("several operations on the gate and up columns of a GLU");
     for (const auto chain : chains)
-      if (auto why = chain_problem(graph, draft, chain, shape, eps); !why.empty())
+      if (auto why = chain_problem(graph, draft, kv, chain, shape, eps); !why.empty())
         return std::unexpected(std::move(why));
     for (const auto& op : section.ops) {
       if (op.kind != TileOpKind::kInvRms) continue;

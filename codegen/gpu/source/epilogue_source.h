@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codegen/gpu/kv_format.h"
 #include "codegen/tile_draft.h"
 #include "ir/graph.h"
 #include "passes/target.h"
@@ -40,7 +41,8 @@ struct EpilogueContext {
   std::function<std::int64_t(ir::Value)> row_floats;  ///< floats from one row of a value to the next
   /// How the variant stores a value; absent: as the graph has it.
   std::function<passes::StoredForm(ir::Value)> stored_form;
-  std::int64_t table_blocks = 0, kv_block_tokens = 0;
+  std::int64_t table_blocks = 0;
+  const KvFormat* kv = nullptr;  ///< of the KV cache
 };
 
 struct EpilogueSource {
@@ -59,7 +61,8 @@ struct EpilogueShape {
 };
 
 /// The constraints, or the reason why GPUs do not support this epilogue.
-std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft);
+std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft,
+                                                         const KvFormat& kv);
 
 /// The partial sums of squares that a draft stores.
 std::vector<ir::Value> squares_of(const TileDraft& draft);

@@ -65,7 +65,7 @@ KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::
 
 /// Attention for prompts of 512 tokens, or for one token.
 KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
-                          bool decode = false) {
+                          bool decode = false, DType kv_type = DType::kF16) {
   ir::AttentionAttrs attention;
   attention.heads = heads;
   attention.kv_heads = kv_heads;
@@ -77,7 +77,7 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
                   .kernel = decode ? "Attention" : "AttentionTiles",
                   .defaults = decode ? "AttentionDefaults" : "AttentionTilesDefaults",
                   .before = {}};
-  text.config.use("Pool", fmt::format("KvPool<{}, {}, {}>", kv_heads, head_dim, kGpuKvBlockTokens))
+  text.config.use("Pool", kv_format(kv_type).pool(kv_heads, head_dim))
       .number("kHeads", heads)
       .number("kTableBlocks", bounds.table_blocks)
       .real("kScale", 0.125F)
@@ -235,6 +235,24 @@ TEST_CASE("matrix-instruction kernels keep their accumulators in registers") {
     }
     for (const auto& [heads, kv_heads, head_dim] : {std::array{32, 8, 64}, {9, 3, 64}, {32, 8, 128}, {32, 4, 128}})
       kernels.add(kernel_source(target, "attention", attention_text(target, heads, kv_heads, head_dim)));
+    for (const auto& kernel : compiled(target, kernels)) {
+      INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
+                       << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
+      CHECK(kernel.facts.spill_bytes <= 0);
+      CHECK(kernel.facts.lds_bytes <= 48 << 10);
+    }
+  }
+}
+
+TEST_CASE("attention reads a q8_0 cache without spilling") {
+  for (const GpuTarget* known : compilable({"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"})) {
+    const GpuTarget& target = *known;
+    KernelSet kernels;
+    for (const auto& [heads, kv_heads, head_dim] : {std::array{32, 8, 64}, {9, 3, 64}, {32, 8, 128}, {8, 4, 256}})
+      for (const bool decode : {false, true})
+        if (decode || head_dim <= 128)
+          kernels.add(kernel_source(target, decode ? "decode" : "prefill",
+                                    attention_text(target, heads, kv_heads, head_dim, decode, DType::kQ8_0)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
                        << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
