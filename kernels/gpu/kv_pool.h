@@ -248,8 +248,8 @@ struct KvQ8_0 {
     FORGE_DEVICE U32x4 expand() const {
       U32x4 out;
       const float factor = f32_of_f16(static_cast<u16>(scale));
-      expand_bytes<128, PlainF16>(raised(quants.at[0]), factor, out.at);
-      expand_bytes<128, PlainF16>(raised(quants.at[1]), factor, out.at + 2);
+      expand_bytes_f16<128>(raised(quants.at[0]), factor, 0.0f, out.at);
+      expand_bytes_f16<128>(raised(quants.at[1]), factor, 0.0f, out.at + 2);
       return out;
     }
   };
@@ -279,11 +279,6 @@ struct KvQ8_0 {
         out[j] = f16_pair(fma_of(byte_number<0>(bytes), factor, offset), fma_of(byte_number<1>(bytes), factor, offset));
       }
     }
-  };
-
- private:
-  struct PlainF16 {
-    FORGE_DEVICE static u32 pair(float low, float high) { return f16_pair(low, high); }
   };
 };
 
