@@ -7,11 +7,12 @@
 // Other weights go through registers, where they are dequantised to F16 (BF16 if the tile is of BF16). A step needs one
 // barrier:
 //
-//   turn s:   wait for the copies of step s | barrier | issue copies of step s + kStages - 1 | multiply step s |
-//             store what was loaded for step s + 1 | issue loads of step s + 2 to the same registers
+//   turn s:   wait for the copies of step s | barrier | issue copies of step s + kStages - 1, loads of step s + 1 |
+//             multiply step s | store what was loaded for step s + 1
 //
-// The barrier makes step s complete, and it is also what allows the buffer of step s - 1 to be overwritten: all waves
-// have multiplied it in turn s - 1. It is one of shared memory only, so loads stay under way across it.
+// Without asynchronous copies, turn s ends with the loads of step s + 2 instead. The barrier makes step s complete, and
+// it is also what allows the buffer of step s - 1 to be overwritten: all waves have multiplied it in turn s - 1. It is
+// one of shared memory only, so loads stay under way across it.
 //
 // Order of a sum: steps of 32 columns in ascending k (of each part, then the parts), within a step as the target's
 // instruction adds. It depends on the configuration only, never on the number of tokens in a step.
@@ -160,8 +161,11 @@ struct MatmulTiles : TileBlock<C> {
     for (int slab = 0; slab < C::kSlabs; ++slab) multiply_slab(lds, place(stage, slab, 0), down, across, sums);
   }
 
+  /// Whether loads to registers begin before the product of the step before theirs. With large tiles there are none
+  /// left for loads across the barrier; they suffice where x takes the same way.
+  static constexpr bool kLoadsInTurn = kAsyncCopies;
   /// One turn of the pipeline (see the sketch above) for step `step`, which is in buffer `stage`. More: another step
-  /// follows, which is in `next`.
+  /// follows.
   template <bool More>
   FORGE_DEVICE static void turn(const Args& args, Lds& lds, const Job& job, int step, int stage, int down, int across,
                                 Next& next, Sums& sums) {
@@ -172,17 +176,18 @@ struct MatmulTiles : TileBlock<C> {
         copy_step(args, lds, job, step + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
       commit_copies();  // an empty group near the end, so that the number of groups tells the step
     }
+    if constexpr (kLoadsInTurn && More) load_step(args, job, step + 1, next);
     // Many tiles of experts have few slots: waves whose slots do not exist multiply nothing. The condition is scalar.
     if (!kExperts || across * kWaveTokens < job.tokens) multiply(lds, stage, down, across, sums);
     if constexpr (More) {
       // Otherwise AMD's compiler moves the dequantisation, which waits for the loads, in front of the multiplication.
       keep_schedule();
       store(lds, next, stage + 1 == kStages ? 0 : stage + 1);
-      if (step + 2 < kSteps) load_step(args, job, step + 2, next);
+      if (!kLoadsInTurn && step + 2 < kSteps) load_step(args, job, step + 2, next);
       keep_schedule();
     }
   }
-  /// Multiplies all steps. The first kStages - 1 are under way; the first is stored, and the second is in `next`.
+  /// Multiplies all steps. The first kStages - 1 are under way, and the first is stored.
   FORGE_DEVICE static void multiply_all(const Args& args, Lds& lds, const Job& job, int down, int across, Next& next,
                                         Sums& sums) {
     if constexpr (kStages == 2) {  // buffers are constants, which saves the computation of addresses
@@ -240,7 +245,7 @@ struct MatmulTiles : TileBlock<C> {
       load_x(args, job, 0, next.x);
     }
     store(lds, next, 0);
-    if constexpr (kSteps > 1) load_step(args, job, 1, next);
+    if constexpr (!kLoadsInTurn && kSteps > 1) load_step(args, job, 1, next);
     Sums sums = {};
     multiply_all(args, lds, job, down, across, next, sums);
     if constexpr (kSplits > 1) {

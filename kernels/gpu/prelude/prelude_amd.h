@@ -56,7 +56,7 @@ FORGE_DEVICE void barrier() {
 }
 /// The same for shared memory only: loads from device memory stay under way across it.
 FORGE_DEVICE void barrier_shared() {
-#if defined(__GFX12__)
+#if FORGE_MATRIX == FORGE_MATRIX_WMMA_GFX12  // whose barriers are in two parts
   asm volatile("s_wait_dscnt 0x0\n\ts_barrier_signal -1\n\ts_barrier_wait -1" ::: "memory");
 #else
   asm volatile("s_waitcnt lgkmcnt(0)\n\ts_barrier" ::: "memory");

@@ -431,7 +431,13 @@ TEST_CASE("matrix instructions serve prefill, where the target has them and the 
   CHECK(choose(card, 2048, 2048, 512, on).has_value());
   CHECK(!choose(card, 2048, 2048, 512, off).has_value());
   CHECK(!choose(older, 2048, 2048, 512, on).has_value());
-  CHECK(!choose(card, 2048, 2048, 32, on).has_value());
+  // Few tokens take weights straight to registers, where k is whole steps of them; fewer yet are multiplied by dots.
+  const auto few = choose(card, 2048, 2048, 32, on);
+  REQUIRE(few.has_value());
+  CHECK((few->strips && few->tokens == 32 && !choose(card, 2048, 2048, 512, on)->strips));
+  CHECK(choose(card, 2048, 2048, 16, on).has_value());
+  CHECK(!choose(card, 2048, 2048, 8, on).has_value());
+  CHECK(!choose(card, 2048, 2080, 32, on).has_value());
   CHECK(!choose(card, 48, 2048, 512, on).has_value());
   CHECK(!choose(card, 2048, 2040, 512, on).has_value());
   CHECK(!choose(card, 2048, 2048, 512, on, {.multiple_of = 96}).has_value());
