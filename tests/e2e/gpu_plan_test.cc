@@ -410,7 +410,7 @@ TEST_CASE("gpu plan: a program that cannot be compiled is refused in one line") 
     }
   };
   refuses("is not KEY=NUMBER", {"rows", "rows=", "rows=x", "rows=-1", "rows=4;waves=2"});
-  refuses("the keys are attention_chunk, ", {"row=4", "=4", "512x256:row=4", "512x256:=4", "rows:512x256=4"});
+  refuses("the keys are ahead, attention_chunk, ", {"row=4", "=4", "512x256:row=4", "512x256:=4", "rows:512x256=4"});
   refuses("a shape is ROWSxCOLUMNS", {"512:rows=4", "512x:rows=4", ":rows=4", "rows:rows=4", "1x2x3:rows=4"});
   CHECK_THROWS_WITH(codegen::resolve_targets("gfx1234"), Catch::Contains("gfx1100"));
   CHECK(codegen::resolve_targets("gfx942:sramecc+:xnack-,sm_90") == std::vector<std::string>{"gfx942", "sm_90"});
