@@ -237,23 +237,16 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
   const auto tiles =
       tail != nullptr ? std::nullopt : tiles_of(target_, tuning_, graph_, {draft, shape}, binding_.bounds);
   const auto terms = activation_terms(graph_.type(draft.input).dtype);
-  const bool strips = tiles && tiles->strips;
-  KernelText text{.header = strips  ? "kernels/gpu/matmul_strips.h"
-                            : tiles ? "kernels/gpu/matmul_tiles.h"
-                                    : "kernels/gpu/matmul_rows.h",
-                  .kernel = strips  ? "MatmulStrips"
-                            : tiles ? "MatmulTiles"
-                                    : "MatmulRows",
-                  .defaults = strips  ? "StripsDefaults"
-                              : tiles ? "TilesDefaults"
-                                      : "MatmulDefaults",
+  KernelText text{.header = "kernels/gpu/matmul_rows.h",
+                  .kernel = "MatmulRows",
+                  .defaults = "MatmulDefaults",
                   .before = epilogue.text + "\n"};
   text.config.use("Weight", weight_type(weight.value))
       .use("Epilogue", "gpu::Epilogue")
       .number("kTokensTotal", bound)
       .number("kCount", rows.count);
   if (tiles) {
-    tiles->write_to(text.config);
+    tiles->write_to(text);
     text.config.use("Tile", tile_name(tile_rows_type(target_, weight.dtype, graph_.type(draft.input).dtype)));
     text.lds_bytes = tiles->lds_bytes;
     if (epilogue.squares.node != ir::kNoNode)

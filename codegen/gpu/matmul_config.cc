@@ -135,8 +135,11 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   return out;
 }
 
-void TilesConfig::write_to(ConfigText& out) const {
-  out.number("kWavesDown", waves_down)
+void TilesConfig::write_to(KernelText& out) const {
+  out.header = strips ? "kernels/gpu/matmul_strips.h" : "kernels/gpu/matmul_tiles.h";
+  out.kernel = strips ? "MatmulStrips" : "MatmulTiles";
+  out.defaults = strips ? "StripsDefaults" : "TilesDefaults";
+  out.config.number("kWavesDown", waves_down)
       .number("kWavesAcross", waves_across)
       .number("kTilesDown", tiles_down)
       .number("kTilesAcross", tiles_across)
@@ -144,7 +147,7 @@ void TilesConfig::write_to(ConfigText& out) const {
       .number("kStages", stages)
       .number("kTokensTogether", tokens_together)
       .number("kSplits", splits);
-  if (strips) out.number("kAhead", ahead);
+  if (strips) out.config.number("kAhead", ahead);
 }
 
 bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning) {
@@ -152,7 +155,8 @@ bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning) 
 }
 
 bool multiplies_tiles(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
-  return tokens >= tuned(tuning, "matrix_tokens", kTiledTokensLeast) && may_use_matrix_instructions(target, tuning);
+  return tokens >= std::max(tuned(tuning, "matrix_tokens", 0), kTiledTokensLeast) &&
+         may_use_matrix_instructions(target, tuning);
 }
 
 bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
@@ -213,6 +217,26 @@ SplitSize fastest(std::span<const TileSize> sizes, std::span<const double> rates
   return *best;
 }
 
+/// Bytes of a row of the output tile: a token's sums, their padding and 1/rms.
+std::int64_t out_row_bytes(std::int64_t columns) {
+  return (columns + 5) * 4;
+}
+/// What a block has in shared memory besides: slots, the last arrival, and the alignment of both.
+std::int64_t rest_bytes(std::int64_t tokens) {
+  return (tokens + 64) * 4 + 256;
+}
+/// As many tokens together as the output tile has room for in the ring's place.
+void fill_ring(std::int64_t ring, TilesConfig& out) {
+  while (2 * out.tokens_together * out_row_bytes(out.rows) <= ring && out.tokens % (2 * out.tokens_together) == 0)
+    out.tokens_together *= 2;
+}
+/// Shared memory that the launch must give, 0 if the kernel can declare it.
+std::int64_t launched_lds(const GpuTarget& target, std::int64_t ring, const TilesConfig& config) {
+  constexpr std::int64_t kStatic = 48 << 10;
+  const auto bytes = std::max(ring, config.tokens_together * out_row_bytes(config.rows)) + rest_bytes(config.tokens);
+  return target.copies && bytes > kStatic ? bytes : 0;
+}
+
 /// Lanes that share a row of the instruction's first factor (kGroups in matrix_tile.h).
 std::int64_t lanes_of_row(MatrixKind matrix) {
   return matrix == MatrixKind::kWmmaGfx11 ? 1 : matrix == MatrixKind::kWmmaGfx12 ? 2 : 4;
@@ -222,8 +246,8 @@ std::int64_t lanes_of_row(MatrixKind matrix) {
 /// each unit, of which some load while others multiply, but adding up parts of k has its price (measured on an H100).
 std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesProblem& problem,
                                          const EpilogueShape& shape, const Tuning& tuning) {
-  constexpr std::int64_t kWaves = 4, kWaveColumns = 32, kUnits = 132, kEpilogue = 300, kSplit = 40, kPartLeast = 512;
-  constexpr std::int64_t kStatic = 48 << 10, kManyTokens = 32;
+  constexpr std::int64_t kWaves = 4, kSlab = 32, kUnits = 132, kEpilogue = 300, kSplit = 40, kPartLeast = 512;
+  constexpr std::int64_t kManyTokens = 32;
   const bool mma = target.matrix == MatrixKind::kMma, experts = problem.experts > 1;
   const auto of_expert = experts ? problem.rows_of_out() / problem.experts : problem.tokens;
   const auto tokens = experts ? (of_expert <= kTokenTile / 2 ? kTokenTile : 2 * kTokenTile) : problem.tokens;
@@ -231,8 +255,9 @@ std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesPro
                        tuned_positive(tuning, "block_tokens", tokens)};
   TilesConfig out;
   out.strips = true;
-  out.slabs = tuned_positive(tuning, "slabs", std::max<std::int64_t>(lanes_of_row(target.matrix), 2));
-  const auto step = out.slabs * kWaveColumns;
+  const auto slabs = std::max<std::int64_t>(lanes_of_row(target.matrix), 2);  // of whole units of each lane
+  out.slabs = tuned_positive(tuning, "slabs", slabs);
+  const auto step = out.slabs * kSlab;
   if (problem.k % step != 0 || problem.rows < block.rows || block.rows % shape.multiple_of != 0 ||
       (shape.divides != 0 && shape.divides % block.rows != 0))
     return std::nullopt;
@@ -251,21 +276,22 @@ std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesPro
   out.tiles_across = block.tokens / (mma ? 8 : 16);
   out.rows = out.waves_down * out.tiles_down * kTileRows;
   out.tokens = block.tokens;
-  if (out.rows != block.rows || block.tokens % kTokenTile != 0 || problem.k % (out.splits * step) != 0)
+  const auto threads = out.waves_down * target.wave;
+  if (out.rows != block.rows || out.tiles_down == 0 || block.tokens % kTokenTile != 0 || out.slabs % slabs != 0 ||
+      problem.k % (out.splits * step) != 0 || threads > kThreadsPerBlockMax || threads % (step / 8) != 0)
     throw Error(ErrorCode::kUsage,
-                fmt::format("tuning asks for blocks of {} columns and {} tokens by {} waves, and {} parts of k",
-                            block.rows, block.tokens, out.waves_down, out.splits),
-                "a wave needs whole tiles of 16, and each part of k whole steps");
+                fmt::format("tuning asks for blocks of {} columns and {} tokens by {} waves, {} slabs in a step and {} "
+                            "parts of k",
+                            block.rows, block.tokens, out.waves_down, out.slabs, out.splits),
+                fmt::format("a wave needs whole tiles of 16, a step a multiple of {} slabs, each part of k whole steps",
+                            slabs));
   out.blocks = problem.blocks(block) * out.splits;
   out.ahead = tuned_positive(tuning, "ahead", !mma || block.tokens <= kTokenTile ? 2 : 1);
   out.stages = tuned_positive(tuning, "stages", 2);
   out.unit_blocks = tuned(tuning, "min_blocks", mma ? unit_blocks : 0);
-  const auto ring = out.stages * block.tokens * step * 2, out_row_bytes = (block.rows + 5) * 4;
-  while (2 * out.tokens_together * out_row_bytes <= ring && block.tokens % (2 * out.tokens_together) == 0)
-    out.tokens_together *= 2;
-  const auto rest = (block.tokens + 64) * 4 + 256;  // as in choose_tiles
-  out.lds_bytes = std::max(ring, out.tokens_together * out_row_bytes) + rest;
-  if (!target.copies || out.lds_bytes <= kStatic) out.lds_bytes = 0;
+  const auto ring = out.stages * block.tokens * step * 2;
+  fill_ring(ring, out);
+  out.lds_bytes = launched_lds(target, ring, out);
   return out;
 }
 
@@ -281,7 +307,7 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
                      kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}},
                      kMmaExpertSizes[] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}, {64, 32}};
   constexpr double kMmaRates[] = {1.0, 0.85, 0.65, 0.5}, kMmaExpertRates[] = {0.85, 0.65, 0.5, 0.4, 0.3};
-  constexpr std::int64_t kBlocksWanted = 192, kBlockMost = 256, kStatic = 48 << 10;
+  constexpr std::int64_t kBlocksWanted = 192, kBlockMost = 256;
   if (!multiplies_tiles(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
   const TilesProblem problem{rows, k, tokens, slots, experts};
   if (problem.rows_of_out() / std::max<std::int64_t>(experts, 1) <= (experts > 1 ? kFewSlots : kFewTokens))
@@ -352,25 +378,20 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   out.unit_blocks = tuned(tuning, "min_blocks", mma ? unit_blocks : 0);
   // Asynchronous copies: as many steps ahead as the blocks of a unit have room for.
   const auto step_bytes = [&] { return out.slabs * (block.rows + block.tokens) * 64; };
-  const auto rest = (block.tokens + 64) * 4 + 256;  // slots, the last arrival, and the alignment of both
-  const auto out_row_bytes = (block.rows + 5) * 4;  // of the output tile: a token's sums, their padding and 1/rms
   if (target.copies) {
     const auto room = std::min<std::int64_t>(
                           target.lds_bytes_per_block,
                           target.lds_bytes_per_unit / std::max<std::int64_t>(unit_blocks, 1) - target.lds_reserved) -
-                      rest;
+                      rest_bytes(block.tokens);
     // With two blocks on a unit a lane has half of the registers, which do not suffice for loads of two slabs.
     const bool two = k % (out.splits * 64) == 0 && unit_blocks != 2;
     out.slabs = tuned_positive(tuning, "slabs", two ? 2 : 1);
     out.stages = tuned_positive(tuning, "stages", std::clamp<std::int64_t>(room / step_bytes(), 2, 4));
-    while (out.tokens_together < block.tokens && 2 * out.tokens_together * out_row_bytes <= out.stages * step_bytes() &&
-           block.tokens % (2 * out.tokens_together) == 0)
-      out.tokens_together *= 2;
+    fill_ring(out.stages * step_bytes(), out);
     const auto wave_tokens = block.tokens / out.waves_across;
     while (out.tokens_together % wave_tokens != 0 && wave_tokens % out.tokens_together != 0) out.tokens_together /= 2;
   }
-  out.lds_bytes = std::max(out.stages * step_bytes(), out.tokens_together * out_row_bytes) + rest;
-  if (!target.copies || out.lds_bytes <= kStatic) out.lds_bytes = 0;
+  out.lds_bytes = launched_lds(target, out.stages * step_bytes(), out);
   return out;
 }
 

@@ -60,7 +60,8 @@ struct TilesConfig {
   std::int64_t blocks = 0;       ///< blocks of the grid
   std::int64_t unit_blocks = 0;  ///< blocks that a unit should hold at once; 0: the compiler decides
   [[nodiscard]] std::int64_t waves() const { return waves_down * waves_across; }
-  void write_to(ConfigText& out) const;
+  /// Writes the kernel's names, and the fields as constants of its configuration.
+  void write_to(KernelText& out) const;
 };
 
 /// Configuration for a weight [experts][rows][k] and tokens of `slots` experts each (experts 0 and slots 1: one weight

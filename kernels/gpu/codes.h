@@ -50,7 +50,7 @@ struct WeightCodes {
 
   FORGE_DEVICE static Unit load_unit(const u8* weights, int row, int unit) {
     Unit out{};
-    const u32 part = static_cast<u32>(row * kUnits + unit);  // 32 bits: addresses are one instruction each
+    const u32 part = unit_number(row, kUnits, unit);
     const auto at = [&](u64 plane, u32 index, u32 bytes) { return weights + plane + static_cast<u64>(index) * bytes; };
     const u8* low = at(0, part, Planes::kLowBytes);
     if constexpr (kPacking.low == 4) {

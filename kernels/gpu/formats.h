@@ -27,6 +27,11 @@ struct WeightUnit {
   u32 scales;
 };
 
+/// The number of a unit in a weight whose rows have `units`. In 32 bits: the address of a unit is then one instruction.
+FORGE_DEVICE constexpr u32 unit_number(int row, int units, int unit) {
+  return static_cast<u32>(row) * static_cast<u32>(units) + static_cast<u32>(unit);
+}
+
 /// sum + dot product of 16 signed bytes; exact.
 FORGE_DEVICE i32 dot16(const U32x4& a, const U32x4& b, i32 sum) {
   FORGE_UNROLL
@@ -175,7 +180,7 @@ struct WeightQ8_0 {
   };
   FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {
     const u16* scales = reinterpret_cast<const u16*>(weights + kScales);
-    const u32 part = static_cast<u32>(row * kUnits + unit);  // 32 bits: addresses are one instruction each
+    const u32 part = unit_number(row, kUnits, unit);
     return {load16_once(weights + static_cast<u64>(part) * 16), load(scales + part / 2)};
   }
   FORGE_DEVICE static XUnit load_x(const u8* row, int unit) {
@@ -213,15 +218,15 @@ struct WeightQ4 {
   using XUnit = XPair;
 
   FORGE_DEVICE static u32 load_scales(const u8* weights, int row, int block) {
-    const u32 index = static_cast<u32>(row * (K / 32) + block);
+    const u32 index = unit_number(row, kUnits, block);
     if constexpr (HasMinimum)
       return load(reinterpret_cast<const u32*>(weights + kScales) + index);
     else
       return load(reinterpret_cast<const u16*>(weights + kScales) + index);
   }
   FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {
-    const u32 part = static_cast<u32>(row * kUnits + unit);
-    return {load16_once(weights + static_cast<u64>(part) * 16), load_scales(weights, row, unit)};
+    return {load16_once(weights + static_cast<u64>(unit_number(row, kUnits, unit)) * 16),
+            load_scales(weights, row, unit)};
   }
   FORGE_DEVICE static XUnit load_x(const u8* row, int unit) { return XPair::load<K>(row, unit); }
   /// With low and high the dots of the nibbles with the quants of the two halves, s0 and s1 the halves' scales and sum0

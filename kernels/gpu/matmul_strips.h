@@ -30,13 +30,10 @@ struct StripsDefaults : TilesDefaults {
 template <class C>
 struct MatmulStrips : TileBlock<C> {
   using Block = TileBlock<C>;
-  using Block::find_job, Block::finish, Block::has_x, Block::is_row, Block::kBlocks, Block::kExperts, Block::kRows,
-      Block::kSplits, Block::kStages, Block::kStep, Block::kSteps, Block::kThreads, Block::kTokens, Block::kTokenTiles,
-      Block::kUnits, Block::kXTakes, Block::kXUnits, Block::load_x, Block::sum_rows, Block::sum_splits,
-      Block::weight_row, Block::x_of, Block::x_row;
-  using typename Block::Args, typename Block::E, typename Block::Job, typename Block::Numbers, typename Block::Sums,
-      typename Block::T, typename Block::W;
-  using Fragments = typename T::Fragments;
+  using Block::find_job, Block::kExperts, Block::kStages, Block::kSteps, Block::kTokens, Block::kUnits, Block::kXTakes,
+      Block::kXUnits, Block::load_x, Block::weight_row;
+  using typename Block::Args, typename Block::Job, typename Block::Numbers, typename Block::Sums, typename Block::T,
+      typename Block::W;
   static_assert(C::kWavesAcross == 1, "the waves of a block have different rows");
   /// Columns of a row that a lane gives to an instruction, and words of them.
   static constexpr int kRun = T::kK / T::kGroups, kRunWords = kRun / 2;
@@ -76,15 +73,10 @@ struct MatmulStrips : TileBlock<C> {
     }
   }
   FORGE_DEVICE static void copy_x(const Args& args, Lds& lds, const Job& job, int step, int stage) {
-    FORGE_UNROLL
-    for (int i = 0; i < kXTakes; ++i)
-      if (has_x(i))
-        lds.units.copy16(place(stage, x_row(i), thread_id() % kXUnits), x_of(args, job, i, step), is_row(job, i));
+    Block::copy_x(args, lds, job, step, [&](int row, int chunk) { return place(stage, row, chunk); });
   }
   FORGE_DEVICE static void store_x(Lds& lds, const U32x4 (&x)[kXTakes], int stage) {
-    FORGE_UNROLL
-    for (int i = 0; i < kXTakes; ++i)
-      if (has_x(i)) lds.units.set(place(stage, x_row(i), thread_id() % kXUnits), x[i]);
+    Block::store_x(lds, x, [&](int row, int chunk) { return place(stage, row, chunk); });
   }
 
   /// Multiplies a step, whose rows of x are in buffer `stage`.
@@ -113,20 +105,16 @@ struct MatmulStrips : TileBlock<C> {
         for (int first = 0; first < kRunChunks * 4; first += kRunWords) {
           FORGE_UNROLL
           for (int m = 0; m < C::kTilesDown; ++m) {
-            Fragments f;
+            u32 a[kRunWords * T::kRowsOfA], b[kRunWords];
             FORGE_UNROLL
             for (int w = 0; w < kRunWords; ++w) {
               const int word = chunk * 4 + first + w;  // of the lane's words of the step
               FORGE_UNROLL
               for (int h = 0; h < T::kRowsOfA; ++h)
-                f.a[w * T::kRowsOfA + h] = pairs[m][h][word / kUnitWords][word % kUnitWords];
-              f.b[w] = x[(first + w) / 4].at[(first + w) % 4];
+                a[w * T::kRowsOfA + h] = pairs[m][h][word / kUnitWords][word % kUnitWords];
+              b[w] = x[(first + w) / 4].at[(first + w) % 4];
             }
-            FORGE_UNROLL
-            for (int i = 0; i < Fragments::kC; ++i) f.c[i] = sums[m][n][i];
-            multiply_tile(T(), f);
-            FORGE_UNROLL
-            for (int i = 0; i < Fragments::kC; ++i) sums[m][n][i] = f.c[i];
+            multiply_fragments<T>(a, b, sums[m][n]);
           }
         }
       }
@@ -165,19 +153,17 @@ struct MatmulStrips : TileBlock<C> {
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int split = block_id() % kSplits, block = block_id() / kSplits, tile = block % kTokenTiles;
+    const typename Block::Place in_grid;
     const int real = uniform(load(args.counts + C::kCount)), down = wave_id();
-    if (!kExperts && tile * kTokens >= real) return;
+    if (!kExperts && in_grid.tile * kTokens >= real) return;
     Job job{};
-    job.row0 = block / kTokenTiles * kRows;
-    job.unit0 = split * kSteps * kUnits;
     Strip strips[kAhead];
     // As in matmul_tiles.h, the first weights are loaded before the producer has ended where the job is known.
     if constexpr (kExperts) {
       release_consumers();
       wait_for_producer();
     }
-    if (!find_job(args, lds, tile, split, real, job)) return;
+    if (!find_job(args, lds, in_grid, real, job)) return;
     FORGE_UNROLL
     for (int s = 0; s < kAhead; ++s) load_strip(args, job, s, down, strips[s]);
     if constexpr (!kExperts) {
@@ -202,12 +188,7 @@ struct MatmulStrips : TileBlock<C> {
     for (int step = 0; step < kSteps - kRest; step += kTurns)
       turns<kTurns>(args, lds, job, step, down, strips, x, sums);
     turns<kRest>(args, lds, job, kSteps - kRest, down, strips, x, sums);
-    if constexpr (kSplits > 1) {
-      if (!sum_splits(args, lds, block, split, sums)) return;
-    }
-    barrier();  // the output tile takes the ring's place
-    Block::template finish<0>(args, lds, job, opaque(thread_id()), sums);
-    if constexpr (squares_out_of<E>() > 0) sum_rows(args, lds, job, tile);
+    Block::end(args, lds, job, in_grid, sums);
   }
 };
 

@@ -24,12 +24,10 @@ namespace forge::gpu {
 template <class C>
 struct MatmulTiles : TileBlock<C> {
   using Block = TileBlock<C>;
-  using Block::find_job, Block::finish, Block::has_x, Block::is_row, Block::kBlocks, Block::kExperts, Block::kRows,
-      Block::kSplits, Block::kStages, Block::kStep, Block::kSteps, Block::kThreads, Block::kTokens, Block::kTokenTiles,
-      Block::kUnits, Block::kWaveTokens, Block::kXTakes, Block::kXUnits, Block::load_x, Block::sum_rows,
-      Block::sum_splits, Block::weight_row, Block::x_of, Block::x_row;
-  using typename Block::Args, typename Block::E, typename Block::Job, typename Block::Numbers, typename Block::Sums,
-      typename Block::T, typename Block::W;
+  using Block::find_job, Block::kExperts, Block::kRows, Block::kStages, Block::kStep, Block::kSteps, Block::kThreads,
+      Block::kTokens, Block::kUnits, Block::kWaveTokens, Block::kXTakes, Block::load_x, Block::weight_row;
+  using typename Block::Args, typename Block::Job, typename Block::Numbers, typename Block::Sums, typename Block::T,
+      typename Block::W;
   static_assert(T::kK * kHalves == Block::kSlab && Block::kSlab % W::kUnitColumns == 0,
                 "32 columns must be two instructions and whole units of the weight");
   static constexpr int kTakes = ceil_div(kRows * kUnits, kThreads);  ///< units of weights that a thread loads
@@ -78,14 +76,8 @@ struct MatmulTiles : TileBlock<C> {
       }
     }
   }
-  /// Zeros for rows that do not exist.
   FORGE_DEVICE static void copy_x(const Args& args, Lds& lds, const Job& job, int step, int stage) {
-    FORGE_UNROLL
-    for (int i = 0; i < kXTakes; ++i) {
-      if (has_x(i))
-        lds.units.copy16(unit_at(stage, kRows + x_row(i), thread_id() % kXUnits), x_of(args, job, i, step),
-                         is_row(job, i));
-    }
+    Block::copy_x(args, lds, job, step, [&](int row, int unit) { return unit_at(stage, kRows + row, unit); });
   }
   /// Issues the copies of a step.
   FORGE_DEVICE static void copy_step(const Args& args, Lds& lds, const Job& job, int step, int stage) {
@@ -112,11 +104,8 @@ struct MatmulTiles : TileBlock<C> {
                         U32x4{{pairs[4 * u], pairs[4 * u + 1], pairs[4 * u + 2], pairs[4 * u + 3]}});
       }
     }
-    if constexpr (!kAsyncCopies) {
-      FORGE_UNROLL
-      for (int i = 0; i < kXTakes; ++i)
-        if (has_x(i)) lds.units.set(unit_at(stage, kRows + x_row(i), thread_id() % kXUnits), next.x[i]);
-    }
+    if constexpr (!kAsyncCopies)
+      Block::store_x(lds, next.x, [&](int row, int unit) { return unit_at(stage, kRows + row, unit); });
   }
 
   /// Multiplies the wave's tiles of a slab: 32 columns of k, in two halves.
@@ -210,13 +199,11 @@ struct MatmulTiles : TileBlock<C> {
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int split = block_id() % kSplits, block = block_id() / kSplits, tile = block % kTokenTiles;
+    const typename Block::Place in_grid;
     const int real = uniform(load(args.counts + C::kCount));
-    if (!kExperts && tile * kTokens >= real) return;
+    if (!kExperts && in_grid.tile * kTokens >= real) return;
     const int down = wave_id() % C::kWavesDown, across = wave_id() / C::kWavesDown;
     Job job{};
-    job.row0 = block / kTokenTiles * kRows;
-    job.unit0 = split * kSteps * kUnits;
     Next next;
     // Without experts, the first weights are loaded before the producer has ended. With experts, the job depends on
     // what the router has written.
@@ -224,9 +211,9 @@ struct MatmulTiles : TileBlock<C> {
     if constexpr (kExperts) {
       release_consumers();
       wait_for_producer();
-      if (!find_job(args, lds, tile, split, real, job)) return;
+      if (!find_job(args, lds, in_grid, real, job)) return;
     } else {
-      find_job(args, lds, tile, split, real, job);
+      find_job(args, lds, in_grid, real, job);
     }
     load_units(args, job, 0, next);
     FORGE_UNROLL
@@ -248,13 +235,7 @@ struct MatmulTiles : TileBlock<C> {
     if constexpr (!kLoadsInTurn && kSteps > 1) load_step(args, job, 1, next);
     Sums sums = {};
     multiply_all(args, lds, job, down, across, next, sums);
-    if constexpr (kSplits > 1) {
-      if (!sum_splits(args, lds, block, split, sums)) return;
-    }
-    barrier();  // the output tile takes the ring's place
-    // opaque: the epilogue's addresses are computed here instead of living in registers through the loop.
-    Block::template finish<0>(args, lds, job, opaque(thread_id()), sums);
-    if constexpr (squares_out_of<E>() > 0) sum_rows(args, lds, job, tile);
+    Block::end(args, lds, job, in_grid, sums);
   }
 };
 

@@ -254,14 +254,14 @@ FORGE_DEVICE int column_of_b(int lane, int half, int i) {
 }
 
 inline constexpr int kHalves = 2;  ///< instructions that 32 columns of k take
-/// Multiplies one half of the 32 columns: sums += a * b. b: the words of the lane's fragment.
+/// One instruction: sums += a * b, of the words of the lane's fragments.
 template <class Tile>
-FORGE_DEVICE void multiply_words(int half, const U32x4 (&a)[Tile::kAUnits], const u32 (&b)[Tile::Fragments::kB / 2],
-                                 float (&sums)[Tile::Fragments::kC]) {
+FORGE_DEVICE void multiply_fragments(const u32 (&a)[Tile::Fragments::kA / 2], const u32 (&b)[Tile::Fragments::kB / 2],
+                                     float (&sums)[Tile::Fragments::kC]) {
   using Fragments = typename Tile::Fragments;
   Fragments f;
   FORGE_UNROLL
-  for (int w = 0; w < Fragments::kA / 2; ++w) f.a[w] = a[Tile::a_word(half, w) / 4].at[Tile::a_word(half, w) % 4];
+  for (int w = 0; w < Fragments::kA / 2; ++w) f.a[w] = a[w];
   FORGE_UNROLL
   for (int w = 0; w < Fragments::kB / 2; ++w) f.b[w] = b[w];
   FORGE_UNROLL
@@ -269,6 +269,16 @@ FORGE_DEVICE void multiply_words(int half, const U32x4 (&a)[Tile::kAUnits], cons
   multiply_tile(Tile(), f);
   FORGE_UNROLL
   for (int i = 0; i < Fragments::kC; ++i) sums[i] = f.c[i];
+}
+/// Multiplies one half of the 32 columns: sums += a * b. b: the words of the lane's fragment.
+template <class Tile>
+FORGE_DEVICE void multiply_words(int half, const U32x4 (&a)[Tile::kAUnits], const u32 (&b)[Tile::Fragments::kB / 2],
+                                 float (&sums)[Tile::Fragments::kC]) {
+  constexpr int kWords = Tile::Fragments::kA / 2;
+  u32 words[kWords];
+  FORGE_UNROLL
+  for (int w = 0; w < kWords; ++w) words[w] = a[Tile::a_word(half, w) / 4].at[Tile::a_word(half, w) % 4];
+  multiply_fragments<Tile>(words, b, sums);
 }
 /// The same with b as fetch_b has it.
 template <class Tile>

@@ -98,6 +98,10 @@ struct TileBlock {
     u32 rows_of_x[kExperts ? kXTakes : 1];
   };
   using Sums = float[C::kTilesDown][C::kTilesAcross][T::Fragments::kC];
+  /// Where a block is in the grid.
+  struct Place {
+    int split = block_id() % kSplits, block = block_id() / kSplits, tile = block % kTokenTiles;
+  };
 
   /// The weight's row of a row of the block. Columns after the last one repeat it; their sums are ignored.
   FORGE_DEVICE static int weight_row(const Job& job, int row) {
@@ -120,13 +124,27 @@ struct TileBlock {
     return args.x + (is_row(job, i) ? row + static_cast<u32>(step * (kStep * 2)) : 0u);
   }
   FORGE_DEVICE static bool has_x(int i) { return kTokens * kXUnits % kThreads == 0 || x_row(i) < kTokens; }
-  /// Loads the thread's units of x of a step; zeros for rows that do not exist.
+  /// Copies the thread's units of x of a step to shared memory: unit `unit` of row `row` to index at(row, unit); zeros
+  /// for rows that do not exist.
+  template <class Lds, class At>
+  FORGE_DEVICE static void copy_x(const Args& args, Lds& lds, const Job& job, int step, At&& at) {
+    FORGE_UNROLL
+    for (int i = 0; i < kXTakes; ++i)
+      if (has_x(i)) lds.units.copy16(at(x_row(i), thread_id() % kXUnits), x_of(args, job, i, step), is_row(job, i));
+  }
+  /// The same through registers: loads them, stores them.
   FORGE_DEVICE static void load_x(const Args& args, const Job& job, int step, U32x4 (&x)[kXTakes]) {
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
       x[i] = U32x4{};
       if (has_x(i) && is_row(job, i)) x[i] = load16(x_of(args, job, i, step));
     }
+  }
+  template <class Lds, class At>
+  FORGE_DEVICE static void store_x(Lds& lds, const U32x4 (&x)[kXTakes], At&& at) {
+    FORGE_UNROLL
+    for (int i = 0; i < kXTakes; ++i)
+      if (has_x(i)) lds.units.set(at(x_row(i), thread_id() % kXUnits), x[i]);
   }
 
   /// Where blocks share k: writes this block's sums, and lets the last block of the tile to arrive add up all of them,
@@ -226,13 +244,15 @@ struct TileBlock {
   }
   /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16.
   template <class Lds>
-  FORGE_DEVICE static bool find_job(const Args& args, Lds& lds, int tile, int split, int real, Job& job) {
+  FORGE_DEVICE static bool find_job(const Args& args, Lds& lds, const Place& place, int real, Job& job) {
+    job.row0 = place.block / kTokenTiles * kRows;
+    job.unit0 = place.split * kSteps * kUnits;
     if constexpr (kExperts) {
-      const auto found = Slots::find(args.sorted, tile, lds.slots);
+      const auto found = Slots::find(args.sorted, place.tile, lds.slots);
       job.weight0 = found.expert * kColumns;
       job.tokens = found.count;
     } else {
-      job.t0 = tile * kTokens;
+      job.t0 = place.tile * kTokens;
       const int whole = whole_tiles(real), left = (whole < C::kTokensTotal ? whole : C::kTokensTotal) - job.t0;
       job.tokens = left < kTokens ? left : kTokens;
     }
@@ -240,7 +260,7 @@ struct TileBlock {
     const auto at = [&](int row) {
       if constexpr (C::kHeads > 1) row = row * C::kHeads + job.row0 / C::kHeadColumns;
       return static_cast<u32>(row) * (W::kK * 2) +
-             static_cast<u32>(split * (kSteps * kStep * 2) + thread_id() % kXUnits * 16);
+             static_cast<u32>(place.split * (kSteps * kStep * 2) + thread_id() % kXUnits * 16);
     };
     if constexpr (kExperts) {
       FORGE_UNROLL
@@ -252,6 +272,18 @@ struct TileBlock {
       job.rows_of_x[0] = at(job.t0 + x_row(0));
     }
     return true;
+  }
+
+  /// What follows the last step: where blocks share k, one goes on with all sums; the epilogue; sums of squares.
+  template <class Lds>
+  FORGE_DEVICE static void end(const Args& args, Lds& lds, const Job& job, const Place& place, Sums& sums) {
+    if constexpr (kSplits > 1) {
+      if (!sum_splits(args, lds, place.block, place.split, sums)) return;
+    }
+    barrier();  // the output tile takes the ring's place
+    // opaque: the epilogue's addresses are computed here instead of living in registers through the loop.
+    finish<0>(args, lds, job, opaque(thread_id()), sums);
+    if constexpr (squares_out_of<E>() > 0) sum_rows(args, lds, job, place.tile);
   }
 };
 

@@ -211,19 +211,8 @@ TEST_CASE("a sequence that continues from a copied block gives bit for bit the r
     const TinyModel model({.dtype = dtype});
     const auto vocab = static_cast<std::size_t>(model.file().vocab);
     const auto prompt = random_ids(45, model.file().vocab, 21);  // one full block and a partial one
-    const auto executor = model.open();
-    run_alone(*executor, prompt, 64, {4, 9});
-    const runtime::BlockCopy copies[] = {{.from = 9, .to = 2}};
-    const std::int32_t ids[] = {1, 2}, positions[] = {45, 45}, sequence[] = {0, 1}, length[] = {46, 46},
-                       tables[] = {4, 9, 4, 2};
-    const auto out = executor->forward({.ids = ids,
-                                        .positions = positions,
-                                        .sequence = sequence,
-                                        .rows = sequence,
-                                        .kv_length = length,
-                                        .block_table = tables,
-                                        .table_stride = 2,
-                                        .copies = copies});
+    const std::int32_t ids[] = {1, 2};
+    const auto out = after_copied_block(*model.open(), prompt, ids);
     for (std::size_t s = 0; s < 2; ++s) {
       auto ids_alone = prompt;
       ids_alone.push_back(ids[s]);

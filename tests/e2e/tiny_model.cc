@@ -247,6 +247,24 @@ std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std:
   return logits;
 }
 
+std::vector<float> after_copied_block(runtime::Executor& executor, const std::vector<std::int32_t>& prompt,
+                                      std::span<const std::int32_t, 2> tokens) {
+  run_alone(executor, prompt, 64, {4, 9});
+  const runtime::BlockCopy copies[] = {{.from = 9, .to = 2}};
+  const auto position = static_cast<std::int32_t>(prompt.size());
+  const std::int32_t positions[] = {position, position}, sequence[] = {0, 1}, length[] = {position + 1, position + 1},
+                     tables[] = {4, 9, 4, 2};
+  const auto out = executor.forward({.ids = tokens,
+                                     .positions = positions,
+                                     .sequence = sequence,
+                                     .rows = sequence,
+                                     .kv_length = length,
+                                     .block_table = tables,
+                                     .table_stride = 2,
+                                     .copies = copies});
+  return {out.begin(), out.end()};
+}
+
 std::vector<std::int32_t> random_ids(std::size_t count, std::int64_t vocab, unsigned seed) {
   std::mt19937 engine(seed);
   std::uniform_int_distribution<std::int32_t> pick(0, static_cast<std::int32_t>(vocab) - 1);

@@ -81,6 +81,11 @@ class TinyModel {
 std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
                              std::vector<std::int32_t> blocks);
 
+/// Feeds a prompt, which fills block 4 and a part of block 9, then one step of two sequences that go on with a token
+/// each: the first in block 9, the second in block 2, a copy of it. Returns that step's logits [2, vocab].
+std::vector<float> after_copied_block(runtime::Executor& executor, const std::vector<std::int32_t>& prompt,
+                                      std::span<const std::int32_t, 2> tokens);
+
 /// The graph with `change` applied to the attributes of every `op` node.
 template <class Attrs, class Change>
 ir::Graph with_attrs(ir::Graph graph, ir::Op op, Change change) {

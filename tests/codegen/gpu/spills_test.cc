@@ -50,10 +50,10 @@ KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std:
 KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, bool unit_blocks = false) {
   constexpr std::int64_t kTokens = 512;
   const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 0, {}, {{"matrix", 1}});
-  KernelText text{
-      .header = "kernels/gpu/matmul_tiles.h", .kernel = "MatmulTiles", .defaults = "TilesDefaults", .before = kStore};
+  KernelText text;
+  text.before = kStore;
   text.config.use("Weight", weight_text(type, n, k)).use("Epilogue", "gpu::Epilogue").number("kTokensTotal", kTokens);
-  config.write_to(text.config);
+  config.write_to(text);
   text.config.use("Tile", tile_name(tile_rows_type(target, type, is_float(type) ? DType::kF32 : DType::kQ8A_16)));
   text.blocks = config.blocks;
   text.threads = config.waves() * target.wave;
