@@ -56,8 +56,8 @@ void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Samp
   }
 }
 
-/// Enqueues the upload of the masks of the first `rows` rows, in one copy. It follows the step's forward pass on the
-/// stream, so only the sampling waits for it.
+/// Enqueues the upload of the masks of the first `rows` rows, in one copy. It runs beside the step's forward pass, on a
+/// stream of its own; only the sampling waits for it. The step before must be done: it read the masks before these.
 void GpuExecutor::upload_masks(std::size_t rows, RowMasks& masks) {
   const auto bytes = memory_.mask_bytes;
   std::size_t begin = rows, end = 0;
@@ -75,7 +75,10 @@ void GpuExecutor::upload_masks(std::size_t rows, RowMasks& masks) {
   }
   if (begin >= end) return;
   const auto at = memory_.masks + begin * bytes;
-  stream_.upload(io_, at, mirror_, at, (end - begin) * bytes).check("uploading masks");
+  constexpr const char* kDoing = "uploading masks";
+  mask_stream_.upload(io_, at, mirror_, at, (end - begin) * bytes).check(kDoing);
+  masks_ready_.record(mask_stream_).check(kDoing);
+  stream_.wait(masks_ready_).check(kDoing);
 }
 
 /// Writes the inputs of the first step; all later steps' inputs are made on the device by the sampling kernel.

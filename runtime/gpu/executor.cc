@@ -67,7 +67,9 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
       device_(device),
       memory_(*program_, options.kv_blocks, options.state_slots),
       stream_(device),
-      idle_(device, kBlockingWait) {
+      idle_(device, kBlockingWait),
+      mask_stream_(device),
+      masks_ready_(device) {
   // Cheap checks first, then kernels, memory, variants (which need addresses), weights, graphs.
   check_target(*program_, device_.info());
   check_memory(memory_.need, device_);
@@ -97,7 +99,8 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
 }
 
 GpuExecutor::~GpuExecutor() {
-  static_cast<void>(stream_.synchronize());  // the members it uses are destroyed next
+  static_cast<void>(mask_stream_.synchronize());  // the members that they use are destroyed next
+  static_cast<void>(stream_.synchronize());
 }
 
 /// The only device allocations of the executor. The pinned buffer serves as staging ring while weights are loaded, and

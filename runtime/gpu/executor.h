@@ -4,7 +4,7 @@
 // launches:
 //
 //   write inputs to pinned memory -> upload (1 copy) -> graph forward -> graph sample -> tokens in pinned memory
-//                                                                    \-> download logits, if the host samples
+//                                                         masks ---^ \-> download logits, if the host samples
 //
 // The host sleeps while it waits.
 
@@ -125,7 +125,9 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   std::vector<GpuVariant> variants_;
   std::optional<StepTimer> timer_;  ///< only while profiling; graphs are not used then
   driver::Stream stream_;
-  driver::Event idle_;  ///< recorded after work that wait_for_idle or stop waits for
+  driver::Event idle_;          ///< recorded after work that wait_for_idle or stop waits for
+  driver::Stream mask_stream_;  ///< uploads of masks, beside a step's forward pass
+  driver::Event masks_ready_;   ///< the last of them
   std::vector<Graphs> graphs_;
   std::size_t sequences_max_ = 0;
   LoadReport load_;
