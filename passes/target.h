@@ -107,6 +107,18 @@ class Target {
                                                               std::span<const ir::NodeId> members,
                                                               const Binding& binding) const = 0;
 
+  /// True if two steps that do not depend on each other should run side by side in a variant (pair_steps.h).
+  [[nodiscard]] virtual bool runs_beside(const ir::Graph&, std::span<const ir::NodeId>, std::span<const ir::NodeId>,
+                                         const ir::Bounds&) const {
+    return false;
+  }
+  /// One step that runs both groups side by side; nothing if there is no kernel for it, and they run one after the
+  /// other.
+  [[nodiscard]] virtual std::optional<Choice> choose_both(const ir::Graph&, std::span<const ir::NodeId>,
+                                                          std::span<const ir::NodeId>, const Binding&) const {
+    return std::nullopt;
+  }
+
   /// Steps that sample the next tokens from the logits on the device; none: the host samples.
   [[nodiscard]] virtual std::vector<Choice> sampling(const ir::Graph&, const Binding&) const { return {}; }
 

@@ -57,6 +57,8 @@ void GpuChooser::launch(std::string_view stem, const KernelText& text, std::span
   launch.lds_bytes = text.lds_bytes;
   out_.step.body.Set(std::move(launch));
   out_.kernel = kernel_source(target_, stem, text);
+  stem_ = stem;
+  text_ = text;
   for (const auto& argument : arguments) out_.step.operands.push_back(operand_of(argument));
 }
 

@@ -38,6 +38,11 @@ class GpuChooser {
   /// The step of a group of nodes, or the reason why the group cannot be one.
   std::expected<passes::Choice, std::string> choose(std::span<const ir::NodeId> nodes);
 
+  /// One launch for two groups that do not depend on each other: blocks of the one, then of the other. Nothing if
+  /// either is no single launch of a matmul, or their blocks do not fit together.
+  std::optional<passes::Choice> choose_both(std::span<const ir::NodeId> first,
+                                            std::span<const ir::NodeId> second) const;
+
   /// The steps that sample the next tokens and write them as the next step's input (kernels/gpu/sampling.h). They run
   /// when no arena buffer is alive any more.
   std::vector<passes::Choice> sampling(std::int64_t vocab);
@@ -177,6 +182,9 @@ class GpuChooser {
   const KvFormat& kv_;
   StepOperands operands_;
   passes::Choice out_;
+  /// The name and the text of the kernel that was launched last.
+  std::string stem_;
+  KernelText text_;
 };
 
 /// True if an attention has the operand `sinks`.

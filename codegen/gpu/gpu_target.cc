@@ -28,6 +28,7 @@ constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take
 constexpr std::int64_t kStateRowsMax = 1024;
 constexpr std::int64_t kHeadDimMax = 512, kSelfHeadDimMax = 256, kLatentDimMax = 640;
 constexpr std::int64_t kShortTextTokens = 64;
+constexpr std::int64_t kBesideTokensMax = 64;  ///< with more tokens a matmul has enough blocks of its own
 
 /// Attention on shared rows (kernels/gpu/latent_row.h).
 std::optional<std::string> refuses_latents(const ir::AttentionAttrs& a, bool sinks) {
@@ -216,6 +217,22 @@ std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::
     why = choice.error();
   }
   return std::unexpected(passes::Refusal{.why = std::move(*why), .fix = "run it on the CPU: --device cpu"});
+}
+
+// Matmuls of few tokens, which read all of their weight for little arithmetic; experts' blocks wait for the router.
+bool GpuTargetModel::runs_beside(const ir::Graph& graph, std::span<const ir::NodeId> step,
+                                 std::span<const ir::NodeId> beside, const ir::Bounds& bounds) const {
+  const auto takes = [&](std::span<const ir::NodeId> nodes) {
+    return graph.op(nodes.front()) == ir::Op::kMatmul &&
+           graph.type({nodes.front(), 0}).shape[0].symbol == ir::Symbol::kTokens;
+  };
+  return bounds.tokens <= kBesideTokensMax && tuned(tuning_, "beside", 1) != 0 && takes(step) && takes(beside);
+}
+
+std::optional<passes::Choice> GpuTargetModel::choose_both(const ir::Graph& graph, std::span<const ir::NodeId> step,
+                                                          std::span<const ir::NodeId> beside,
+                                                          const passes::Binding& binding) const {
+  return GpuChooser(graph, binding, target_, tuning_, attention_, kv_).choose_both(step, beside);
 }
 
 passes::StoredForms GpuTargetModel::stored_forms(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,

@@ -38,6 +38,11 @@ class GpuTargetModel final : public BackEndTarget {
                                                                       const passes::Binding& binding) const override;
   [[nodiscard]] passes::StoredForms stored_forms(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,
                                                  const ir::Bounds& bounds) const override;
+  [[nodiscard]] bool runs_beside(const ir::Graph& graph, std::span<const ir::NodeId> step,
+                                 std::span<const ir::NodeId> beside, const ir::Bounds& bounds) const override;
+  [[nodiscard]] std::optional<passes::Choice> choose_both(const ir::Graph& graph, std::span<const ir::NodeId> step,
+                                                          std::span<const ir::NodeId> beside,
+                                                          const passes::Binding& binding) const override;
   [[nodiscard]] std::vector<passes::Choice> sampling(const ir::Graph& graph,
                                                      const passes::Binding& binding) const override;
   [[nodiscard]] std::int64_t arena_alignment() const override { return 256; }

@@ -42,8 +42,8 @@ struct MatmulThen {
     constexpr int kTiles = Matmul::kTokenTiles / Matmul::kSlotsOfToken, kTileTokens = kTokens / kTiles;
     constexpr int kRowBlocks = kBlocks / Matmul::kTokenTiles, kGroups = ceil_div(kRowBlocks, Then::kGroupBlocks);
     constexpr int kLastBlocks = kRowBlocks - (kGroups - 1) * Then::kGroupBlocks;  // of the last group
-    const int tile = block_id() % Matmul::kTokenTiles / Matmul::kSlotsOfToken, t0 = tile * kTileTokens;
-    const int group = block_id() / Matmul::kTokenTiles / Then::kGroupBlocks;
+    const int tile = block_of<C>() % Matmul::kTokenTiles / Matmul::kSlotsOfToken, t0 = tile * kTileTokens;
+    const int group = block_of<C>() / Matmul::kTokenTiles / Then::kGroupBlocks;
     const int blocks = group + 1 < kGroups ? Then::kGroupBlocks : kLastBlocks;
     Matmul::run(args.matmul, lds.matmul);
     if (kTiles > 1 && idle_tile(args.matmul.counts, C::kCount, t0)) return;

@@ -118,13 +118,13 @@ struct MatmulRows {
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int tile_id = block_id() % kTokenTiles, t0 = tile_id * C::kTokens,
+    const int tile_id = block_of<C>() % kTokenTiles, t0 = tile_id * C::kTokens,
               token0 = kExperts ? t0 / kSlotsOfToken : t0;
     if (kTokenTiles > 1 && idle_tile(args.counts, C::kCount, token0)) return;
     const int team_wave = wave_id() / C::kWavesPerRow, share = wave_id() % C::kWavesPerRow;
     const int team = team_wave * kTeamsPerWave + lane_id() / C::kLanesPerRow;
     const int first = share * C::kLanesPerRow + lane_id() % C::kLanesPerRow;
-    const int row0 = block_id() / kTokenTiles * kBlockRows, team_row = team * C::kRowsPerTeam;
+    const int row0 = block_of<C>() / kTokenTiles * kBlockRows, team_row = team * C::kRowsPerTeam;
     const u8* x = args.x + static_cast<u64>(C::kSharedX ? token0 : t0) * x_row_bytes<C>();
     if constexpr (C::kHeads > 1) x += x_head_bytes<C>(row0 + team_row < kColumns ? row0 + team_row : kColumns - 1);
     float sums[C::kRowsPerTeam][C::kTokens] = {};

@@ -100,7 +100,7 @@ struct TileBlock {
   using Sums = float[C::kTilesDown][C::kTilesAcross][T::Fragments::kC];
   /// Where a block is in the grid.
   struct Place {
-    int split = block_id() % kSplits, block = block_id() / kSplits, tile = block % kTokenTiles;
+    int split = block_of<C>() % kSplits, block = block_of<C>() / kSplits, tile = block % kTokenTiles;
   };
 
   /// The weight's row of a row of the block. Columns after the last one repeat it; their sums are ignored.

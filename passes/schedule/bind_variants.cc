@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
+#include <utility>
 
 #include "passes/schedule/liveness.h"
 #include "passes/schedule/pack_arena.h"
+#include "passes/schedule/pair_steps.h"
 #include "passes/schedule/schedule.h"
 #include "support/error.h"
 
@@ -55,27 +58,54 @@ std::int32_t layer_of_step(const ir::Graph& graph, const StepNodes& nodes) {
   return graph.layer(nodes.front());
 }
 
-/// Asks the target for the kernel of each step and adds layer and cost for reports.
-std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const StepNodes> order, const Target& target,
+/// Adds layer and cost of a step's nodes, for reports.
+void describe_step(const ir::Graph& graph, const StepNodes& nodes, const ir::Bounds& bounds, Choice& choice) {
+  invariant(choice.scratch_bytes >= 0, "PH-004", "a kernel asks for negative scratch");
+  const ir::Cost cost = cost_of_step(graph, nodes, bounds);
+  plan::StepT& step = choice.main == 0 ? choice.step : choice.then.at(choice.main - 1).step;
+  choice.step.layer = layer_of_step(graph, nodes);
+  for (Choice& next : choice.then) next.step.layer = choice.step.layer;
+  step.weight_bytes = cost.weight_bytes;
+  step.activation_bytes = cost.activation_bytes;
+  step.flops = cost.flops;
+}
+
+/// Asks the target for the kernel of a step.
+Choice choose_step(const ir::Graph& graph, const StepNodes& nodes, const Target& target, const Binding& binding) {
+  auto choice = target.choose(graph, nodes, binding);
+  if (!choice)
+    throw Error(ErrorCode::kModelUnsupported,
+                fmt::format("{} has no kernel for a step of this model ({})", target.name(),
+                            ir::op_def(graph.op(nodes.front())).name),
+                choice.error().why, choice.error().fix);
+  describe_step(graph, nodes, binding.bounds, *choice);
+  return std::move(*choice);
+}
+
+/// The same for a step and the one beside it, which follows it where the target cannot run both at once.
+Choice choose_both(const ir::Graph& graph, const Turn& turn, const Target& target, const Binding& binding) {
+  if (auto both = target.choose_both(graph, turn.step, turn.beside, binding)) {
+    describe_step(graph, turn.nodes(), binding.bounds, *both);
+    return std::move(*both);
+  }
+  auto choice = choose_step(graph, turn.step, target, binding);
+  auto second = choose_step(graph, turn.beside, target, binding);
+  choice.scratch_bytes = std::max(choice.scratch_bytes, second.scratch_bytes);
+  choice.counter_bytes = std::max(choice.counter_bytes, second.counter_bytes);
+  auto rest = std::exchange(second.then, {});
+  choice.then.push_back(std::move(second));
+  std::ranges::move(rest, std::back_inserter(choice.then));
+  return choice;
+}
+
+std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const Turn> turns, const Target& target,
                                const Binding& binding) {
   std::vector<Step> steps;
-  steps.reserve(order.size());
-  for (const StepNodes& nodes : order) {
-    auto choice = target.choose(graph, nodes, binding);
-    if (!choice)
-      throw Error(ErrorCode::kModelUnsupported,
-                  fmt::format("{} has no kernel for a step of this model ({})", target.name(),
-                              ir::op_def(graph.op(nodes.front())).name),
-                  choice.error().why, choice.error().fix);
-    invariant(choice->scratch_bytes >= 0, "PH-004", "a kernel asks for negative scratch");
-    const ir::Cost cost = cost_of_step(graph, nodes, binding.bounds);
-    plan::StepT& step = choice->main == 0 ? choice->step : choice->then.at(choice->main - 1).step;
-    choice->step.layer = layer_of_step(graph, nodes);
-    for (Choice& next : choice->then) next.step.layer = choice->step.layer;
-    step.weight_bytes = cost.weight_bytes;
-    step.activation_bytes = cost.activation_bytes;
-    step.flops = cost.flops;
-    steps.push_back({.nodes = nodes, .choice = std::move(*choice), .scratch_offset = 0});
+  steps.reserve(turns.size());
+  for (const Turn& turn : turns) {
+    auto choice = turn.beside.empty() ? choose_step(graph, turn.step, target, binding)
+                                      : choose_both(graph, turn, target, binding);
+    steps.push_back({.nodes = turn.nodes(), .choice = std::move(choice), .scratch_offset = 0});
   }
   return steps;
 }
@@ -98,8 +128,8 @@ void place_in_arena(Variant& variant, std::int64_t alignment) {
 
 }  // namespace
 
-/// The schedule does not depend on the bounds, so all variants share it. Variants run one at a time and share one
-/// arena, which is as large as the largest needs.
+/// The schedule does not depend on the bounds, so all variants share it, except for which steps run side by side.
+/// Variants run one at a time and share one arena, which is as large as the largest needs.
 Program bind_variants(ir::Graph graph, const Target& target, std::span<const Target::VariantSpec> variants) {
   const Views views(graph, target);
   const auto order = schedule(graph, views);
@@ -110,10 +140,15 @@ Program bind_variants(ir::Graph graph, const Target& target, std::span<const Tar
     try {
       Variant variant{.name = spec.name, .bounds = spec.bounds};
       variant.stored = target.stored_forms(graph, order, spec.bounds);
-      variant.buffers = plan_buffers(graph, order, spec.bounds, views, variant.stored);
+      const auto turns = pair_steps(graph, order, views, [&](const StepNodes& step, const StepNodes& beside) {
+        return target.runs_beside(graph, step, beside, spec.bounds);
+      });
+      std::vector<StepNodes> nodes;
+      for (const Turn& turn : turns) nodes.push_back(turn.nodes());
+      variant.buffers = plan_buffers(graph, nodes, spec.bounds, views, variant.stored);
       const RowLayout rows(graph, variant.buffers);
       const Binding binding{spec.bounds, rows, numbers, variant.stored};
-      variant.steps = choose_steps(graph, order, target, binding);
+      variant.steps = choose_steps(graph, turns, target, binding);
       for (Choice& choice : target.sampling(graph, binding)) {
         sampling_bytes = std::max(sampling_bytes, choice.scratch_bytes);
         variant.sample_steps.push_back({.nodes = {}, .choice = std::move(choice)});

@@ -82,6 +82,7 @@ class HostGpu {
     const std::shared_ptr<plan::ProgramT> program = codegen::compile_program(graph, model.file(), target.name, options);
     tiles_ =
         std::ranges::any_of(program->code_objects, [](const auto& one) { return one->name.starts_with("tiles_"); });
+    for (const auto& step : program->variants[0]->steps) labels_.push_back(step->label);
     for (const auto& variant : program->variants)
       for (const auto& step : variant->steps)
         if (step->label.starts_with("attention")) reasons_ += variant->name + ": " + step->reason + "\n";
@@ -102,6 +103,8 @@ class HostGpu {
   [[nodiscard]] bool tiles() const { return tiles_; }
   /// The reasons for the choice of attention kernels, one line "decode1: ..." per variant.
   [[nodiscard]] const std::string& reasons() const { return reasons_; }
+  /// The labels of the steps for one token.
+  [[nodiscard]] const std::vector<std::string>& labels() const { return labels_; }
 
  private:
   static PromptCompiler& compiler() {
@@ -115,6 +118,7 @@ class HostGpu {
   std::unique_ptr<runtime::GpuExecutor> executor_;
   bool tiles_ = false;
   std::string reasons_;
+  std::vector<std::string> labels_;
 };
 
 /// By rows: prefill uses the decode kernels, so a token's results do not depend on its step. By tiles: prefill uses
@@ -246,6 +250,22 @@ TEST_CASE("gpu model: weights stored as parts of larger tensors in a second file
         parts(model, model.portable().graph, kWave32, 1, kByRows, Prompts::kShort, {}, {}, true);
     CHECK(run_alone(*parts, ids, 64, {5, 2}) == run_alone(*whole, ids, 64, {5, 2}));
   }
+}
+
+TEST_CASE("gpu model: matmuls of one value with weights of different types are one launch and give the same logits") {
+  const TinyShape shape{.dtype = DType::kQ4_0, .biases = true, .types = {{"attn_v", DType::kQ4_1}}};
+  const TinyModel model(shape);
+  const auto ids = random_ids(9, shape.vocab, 5);
+  HostGpu both(model, kWave32, 1, kByRows, Prompts::kShort), wide(model, kWave64, 1, kByRows, Prompts::kShort),
+      apart(model, kWave32, 1, "matrix=0,beside=0", Prompts::kShort);
+  const std::vector<std::int32_t> blocks{5, 2};
+  const auto one_by_one = run_alone(*apart, ids, 1, blocks);
+  CHECK(run_alone(*both, ids, 1, blocks) == one_by_one);
+  CHECK(run_alone(*both, ids, 64, blocks) == run_alone(*apart, ids, 64, blocks));
+  CHECK(nmse(run_alone(*wide, ids, 1, blocks), one_by_one) < 1e-8);
+  CHECK(both.labels().size() + static_cast<std::size_t>(shape.layers) == apart.labels().size());
+  CHECK(std::ranges::count_if(both.labels(), [](const auto& label) { return label.contains(" | matmul q4_1"); }) ==
+        shape.layers);
 }
 
 TEST_CASE("gpu model: skipping any optional pass keeps the logits") {

@@ -67,6 +67,20 @@ std::expected<Choice, Refusal> FakeTarget::choose(const ir::Graph& graph, std::s
   return choice;
 }
 
+bool FakeTarget::runs_beside(const ir::Graph& graph, std::span<const NodeId> step, std::span<const NodeId> other,
+                             const ir::Bounds& bounds) const {
+  const auto takes = [&](std::span<const NodeId> nodes) { return graph.op(nodes.front()) == Op::kMatmul; };
+  return beside && bounds.tokens < 128 && takes(step) && takes(other);
+}
+
+std::optional<Choice> FakeTarget::choose_both(const ir::Graph& graph, std::span<const NodeId> step,
+                                              std::span<const NodeId> other, const Binding& binding) const {
+  if (!one_kernel) return std::nullopt;
+  auto choice = choose(graph, step, binding);
+  choice->step.label += "|" + choose(graph, other, binding)->step.label;
+  return *std::move(choice);
+}
+
 std::vector<Target::VariantSpec> FakeTarget::variants(std::int64_t context, std::int64_t batch_max) const {
   const std::int64_t blocks = (context + 31) / 32;
   return {{"decode" + std::to_string(batch_max), {batch_max, batch_max, batch_max, blocks}},

@@ -17,6 +17,8 @@ struct FakeTarget final : Target {
       DType::kQ8A_32;  ///< activation type for quantised weights; an unsupported one simulates a bug in the target
   std::optional<DType> choosing;  ///< the same where a choice depends on the product; none: no different
   std::size_t matmuls = 1;        ///< number of matmuls that one group may hold
+  bool beside = false;            ///< matmuls run side by side
+  bool one_kernel = true;         ///< and they have a kernel for that
   std::set<ir::Op> alone;         ///< ops that are never fused
   std::set<ir::Op> unsupported;   ///< ops without a kernel
 
@@ -31,6 +33,12 @@ struct FakeTarget final : Target {
   /// Chooses a step that has only a label: the names of its ops, joined by "+".
   [[nodiscard]] std::expected<Choice, Refusal> choose(const ir::Graph& graph, std::span<const ir::NodeId> members,
                                                       const Binding& binding) const override;
+  [[nodiscard]] bool runs_beside(const ir::Graph& graph, std::span<const ir::NodeId> step,
+                                 std::span<const ir::NodeId> other, const ir::Bounds& bounds) const override;
+  /// The label is that of both, joined by "|".
+  [[nodiscard]] std::optional<Choice> choose_both(const ir::Graph& graph, std::span<const ir::NodeId> step,
+                                                  std::span<const ir::NodeId> other,
+                                                  const Binding& binding) const override;
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::int64_t kv_block_tokens() const override { return 32; }
 };

@@ -10,6 +10,7 @@
 #include "ir/builder.h"
 #include "passes/schedule/bind_variants.h"
 #include "passes/schedule/liveness.h"
+#include "passes/schedule/pair_steps.h"
 #include "support/error.h"
 #include "tests/passes/fake_target.h"
 
@@ -184,6 +185,89 @@ TEST_CASE("bind_variants: a step's cost counts weights and values at its borders
   CHECK(step.choice.step.activation_bytes == 2 * 64 * 4);  // x once, y
   CHECK(step.choice.step.flops >= 2 * 64 * 64);
   CHECK(program.variants[0].steps[0].choice.step.weight_bytes == 64 / 32 * 34);  // one row of the table
+}
+
+TEST_CASE("pair_steps: a step moves forward to an earlier one that it does not depend on", "[pair]") {
+  Sketch s;
+  const Value a = s.b.matmul(s.x, s.weight("a"));
+  const Value c = s.b.matmul(a, s.weight("c"));
+  const Value d = s.b.matmul(s.x, s.weight("d"));
+  const Value e = s.b.matmul(s.b.add(c, d), s.weight("e"));
+  s.graph.add_output("y", e);
+  const auto order = schedule(s.graph);
+  const auto is_matmul_step = [&](const StepNodes& nodes) { return s.graph.op(nodes.front()) == ir::Op::kMatmul; };
+  const auto pairs = [&](const Wanted& wanted) {
+    std::vector<StepNodes> out;
+    for (const auto& turn : pair_steps(s.graph, order, {}, wanted)) out.push_back(turn.nodes());
+    return out;
+  };
+  const auto turns =
+      pairs([&](const auto& one, const auto& other) { return is_matmul_step(one) && is_matmul_step(other); });
+  const auto at = step_of_node(s.graph, turns);
+  CHECK(turns.size() == order.size() - 1);
+  CHECK(turns[1] == StepNodes{a.node, d.node});  // c needs a, and e needs both
+  CHECK(at[c.node] == 2);
+  CHECK(at[e.node] == static_cast<std::int32_t>(turns.size()) - 1);
+  CHECK(pairs([](const auto&, const auto&) { return false; }) == order);
+  // Anything may run beside anything: no step beside one that it needs, directly or not.
+  const auto all = pairs([](const auto&, const auto&) { return true; });
+  const auto placed = step_of_node(s.graph, all);
+  for (const auto& step : all)
+    for (const NodeId node : step)
+      for (const Value& operand : s.graph.operands(node))
+        if (placed[operand.node] >= 0) CHECK(placed[operand.node] < placed[node]);
+}
+
+TEST_CASE("pair_steps: a step moves forward by few turns only", "[pair]") {
+  Sketch s;
+  const Value a = s.b.matmul(s.x, s.weight("a"));
+  Value late = a;
+  for (int i = 0; i < 12; ++i) late = s.b.scale(late, 2);
+  const Value d = s.b.matmul(s.x, s.weight("d"));
+  s.graph.add_output("y", s.b.add(late, d));
+  const auto order = schedule(s.graph);
+  const auto turns = pair_steps(s.graph, order, {}, [&](const StepNodes& one, const StepNodes& other) {
+    return s.graph.op(one.front()) == ir::Op::kMatmul && s.graph.op(other.front()) == ir::Op::kMatmul;
+  });
+  CHECK(turns.size() == order.size());
+}
+
+TEST_CASE("bind_variants: steps that run side by side share a turn, and no memory", "[pair]") {
+  Sketch s;
+  const Value a = s.b.matmul(s.x, s.weight("a"));
+  const Value c = s.b.scale(a, 2);
+  const Value d = s.b.matmul(s.x, s.weight("d"));
+  s.graph.add_output("y", s.b.scale(s.b.add(c, d), 3));
+  FakeTarget target;
+  target.beside = true;
+  for (const bool one_kernel : {true, false}) {
+    CAPTURE(one_kernel);
+    target.one_kernel = one_kernel;
+    const Program program = bind_variants(s.graph, target, target.variants(64, 1));
+    const Variant& decode = program.variants[0];
+    REQUIRE(decode.steps.size() == 5);
+    const auto& both = decode.steps[1];
+    CHECK(both.nodes == std::vector<NodeId>{a.node, d.node});
+    const std::int64_t weight = 64 * 64 / 32 * 34;
+    if (one_kernel) {
+      CHECK(both.choice.step.label == "matmul|matmul");
+      CHECK(both.choice.step.weight_bytes == 2 * weight);
+      CHECK(both.choice.then.empty());
+    } else {
+      CHECK(both.choice.step.weight_bytes == weight);
+      REQUIRE(both.choice.then.size() == 1);
+      CHECK(both.choice.then[0].step.label == "matmul");
+      CHECK(both.choice.then[0].step.weight_bytes == weight);
+    }
+    const auto* of_x = Sketch::find(decode.buffers, s.x);
+    const auto* of_a = Sketch::find(decode.buffers, a);
+    const auto* of_d = Sketch::find(decode.buffers, d);
+    REQUIRE((of_x != nullptr && of_a != nullptr && of_d != nullptr));
+    CHECK(of_x->last == 1);
+    CHECK((of_a->first == 1 && of_d->first == 1));
+    CHECK((of_x->offset != of_a->offset && of_x->offset != of_d->offset && of_a->offset != of_d->offset));
+    CHECK(program.variants[1].steps.size() == 6);  // a long step has none side by side
+  }
 }
 
 }  // namespace

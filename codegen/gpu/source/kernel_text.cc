@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
+
 namespace forge::codegen {
 namespace {
 
@@ -72,9 +74,11 @@ std::string target_macros(const GpuTarget& target) {
       target.wave, macro_of(target.dot), macro_of(target.matrix), target.copies, target.overlaps);
 }
 
-// The hash in the kernel's name covers the body, but not the target's macros and the include. min_blocks is
-// written into the body as a comment, so that it is part of the hash.
-KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel) {
+namespace {
+
+/// A kernel's configuration, the kernel as `Kernel`, and checks of what its launch assumes. min_blocks is written as a
+/// comment, so that it is part of the hash in the kernel's name.
+std::string body_of(const KernelText& kernel) {
   std::string body = kernel.before;
   body += fmt::format("struct Config{} {{\n{}}};\nusing Kernel = {}<Config>;\n",
                       kernel.defaults.empty() ? "" : " : " + kernel.defaults, kernel.config.text(), kernel.kernel);
@@ -82,19 +86,56 @@ KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const
   body += fmt::format("static_assert(Kernel::kThreads == {});\n", kernel.threads);
   if (kernel.lds_bytes > 0) body += fmt::format("static_assert(sizeof(Kernel::Lds) <= {});\n", kernel.lds_bytes);
   if (kernel.min_blocks > 0) body += fmt::format("// {} blocks a unit at once\n", kernel.min_blocks);
-  const auto head =
-      fmt::format("{}#include \"{}\"\n\nnamespace forge::gpu {{\n\n", target_macros(target), kernel.header);
+  return body;
+}
+
+/// The whole source. launch: what the kernel's function needs of a KernelText; args, lds: types of its parameter and
+/// shared memory; run: its statements behind the declaration of `lds`. The hash in the kernel's name covers the body,
+/// but not the target's macros and the includes.
+KernelSource source_of(const GpuTarget& target, std::string_view includes, std::string_view stem,
+                       const KernelText& launch, const std::string& body, std::string_view args, std::string_view lds,
+                       std::string_view run) {
   auto entry = fmt::format("{}_{:08x}", stem, static_cast<std::uint32_t>(XXH3_64bits(body.data(), body.size())));
-  const auto bounds = kernel.min_blocks > 0 ? fmt::format(", {}", kernel.min_blocks) : std::string();
-  const auto main = fmt::format(
-      "\nFORGE_KERNEL{}({}, {}, {}{}, Kernel::Args) {{\n{}  Kernel::run(args{});\n}}\n\n}}  // "
-      "namespace forge::gpu\n",
-      bounds.empty() ? "" : "_BOUNDS", entry, kernel.has_blocks ? kernel.blocks : 0, kernel.threads, bounds,
-      !kernel.has_lds        ? ""
-      : kernel.lds_bytes > 0 ? "  FORGE_LDS_LAUNCHED(Kernel::Lds, lds);\n"
-                             : "  FORGE_LDS(Kernel::Lds, lds);\n",
-      kernel.has_lds ? ", lds" : "");
-  return {std::move(entry), head + body + main};
+  const auto bounds = launch.min_blocks > 0 ? fmt::format(", {}", launch.min_blocks) : std::string();
+  const auto declared =
+      launch.has_lds ? fmt::format("  FORGE_LDS{}({}, lds);\n", launch.lds_bytes > 0 ? "_LAUNCHED" : "", lds) : "";
+  auto text = fmt::format(
+      "{}{}\nnamespace forge::gpu {{\n\n{}\nFORGE_KERNEL{}({}, {}, {}{}, {}) {{\n{}{}}}\n\n}}  // namespace "
+      "forge::gpu\n",
+      target_macros(target), includes, body, bounds.empty() ? "" : "_BOUNDS", entry,
+      launch.has_blocks ? launch.blocks : 0, launch.threads, bounds, args, declared, run);
+  return {std::move(entry), std::move(text)};
+}
+
+}  // namespace
+
+KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel) {
+  return source_of(target, fmt::format("#include \"{}\"\n", kernel.header), stem, kernel, body_of(kernel),
+                   "Kernel::Args", "Kernel::Lds",
+                   fmt::format("  Kernel::run(args{});\n", kernel.has_lds ? ", lds" : ""));
+}
+
+// Each kernel's text is in a namespace of its own, in which `gpu` names that namespace and, behind it, forge::gpu.
+KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& first, KernelText second) {
+  second.config.number("kFirstBlock", first.blocks);
+  auto launch = first;
+  launch.blocks += second.blocks;
+  launch.lds_bytes = std::max(first.lds_bytes, second.lds_bytes);
+  launch.min_blocks = std::min(first.min_blocks, second.min_blocks);
+  const auto in_namespace = [](std::string_view name, const KernelText& kernel) {
+    return fmt::format("namespace {0} {{\nusing namespace forge::gpu;\nnamespace gpu = forge::gpu::{0};\n{1}}}\n\n",
+                       name, body_of(kernel));
+  };
+  const auto body = in_namespace("first", first) + in_namespace("second", second) +
+                    "struct BothArgs {\n  first::Kernel::Args first;\n  second::Kernel::Args second;\n};\n"
+                    "union BothLds {\n  first::Kernel::Lds first;\n  second::Kernel::Lds second;\n};\n";
+  const auto run = fmt::format(
+      "  if (block_id() < {})\n    first::Kernel::run(args.first, lds.first);\n  else\n"
+      "    second::Kernel::run(args.second, lds.second);\n",
+      first.blocks);
+  const auto includes = fmt::format("#include \"{}\"\n", first.header) +
+                        (second.header != first.header ? fmt::format("#include \"{}\"\n", second.header) : "");
+  return source_of(target, includes, stem, launch, body, "BothArgs", "BothLds", run);
 }
 
 std::uint32_t KernelSet::add(KernelSource source) {

@@ -59,6 +59,10 @@ std::string target_macros(const GpuTarget& target);
 
 /// The whole source. The kernel's name is `stem` (letters, digits, '_') and a hash of the text after the includes.
 KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel);
+/// The source of a kernel whose blocks run `first`, and those behind them `second`. Its parameter has the members of
+/// both kernels' Args. Both have blocks of as many threads, shared memory declared or both given by the launch, and
+/// configurations with kFirstBlock (kernels/gpu/matmul_args.h).
+KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& first, KernelText second);
 
 /// The kernels of one program. Equal sources (layers with equal shapes) become one kernel.
 class KernelSet {

@@ -1,0 +1,51 @@
+#include "passes/schedule/pair_steps.h"
+
+#include <algorithm>
+
+namespace forge::passes {
+namespace {
+
+/// How far forward a step may move: results that are made early occupy the arena for longer.
+constexpr std::size_t kReach = 8;
+
+/// For each step the last of those that it needs; -1: none.
+std::vector<std::int32_t> last_needs(const ir::Graph& graph, std::span<const StepNodes> order, const Views& views) {
+  const auto step_of = step_of_node(graph, order);
+  std::vector<std::int32_t> last(order.size(), -1);
+  for (std::size_t step = 0; step < order.size(); ++step)
+    for (const auto node : order[step])
+      for (const ir::Value& operand : graph.operands(node)) {
+        const auto from = step_of[views.base(graph, operand).node];
+        if (from != static_cast<std::int32_t>(step)) last[step] = std::max(last[step], from);
+      }
+  return last;
+}
+
+}  // namespace
+
+StepNodes Turn::nodes() const {
+  auto all = step;
+  all.insert(all.end(), beside.begin(), beside.end());
+  return all;
+}
+
+std::vector<Turn> pair_steps(const ir::Graph& graph, std::span<const StepNodes> order, const Views& views,
+                             const Wanted& wanted) {
+  const auto last = last_needs(graph, order, views);
+  std::vector<bool> moved(order.size());
+  std::vector<Turn> turns;
+  for (std::size_t step = 0; step < order.size(); ++step) {
+    if (moved[step]) continue;
+    turns.push_back({.step = order[step], .beside = {}});
+    for (auto other = step + 1; other < std::min(order.size(), step + 1 + kReach); ++other) {
+      if (moved[other] || last[other] >= static_cast<std::int32_t>(step) || !wanted(order[step], order[other]))
+        continue;
+      turns.back().beside = order[other];
+      moved[other] = true;
+      break;
+    }
+  }
+  return turns;
+}
+
+}  // namespace forge::passes
