@@ -1,129 +1,22 @@
 // Whole models on the GPU executor, every kernel run lane by lane on the host. Logits agree with the reference
 // interpreter, for decode, prefill and batches, and tokens sampled on the device equal the host's.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <iterator>
 #include <memory>
 
 #include "codegen/gpu/targets.h"
-#include "codegen/gpu/tile_sizes.h"
 #include "passes/pass.h"
 #include "runtime/engine/engine_core.h"
 #include "runtime/gpu/executor.h"
 #include "session/generate.h"
 #include "tests/e2e/elementwise_graphs.h"
-#include "tests/e2e/embed_sources.h"
 #include "tests/e2e/family_models.h"
-#include "tests/gpu_host/host_compiler.h"
+#include "tests/gpu_host/host_gpu.h"
 #include "tests/support/skip.h"
 
 namespace forge::tests {
 namespace {
-
-struct HostTarget {
-  const char* name;
-  int wave;
-};
-constexpr HostTarget kWave32{"gfx1100", 32}, kWave64{"gfx90a", 64};
-
-constexpr std::int64_t kStateSlots = 4;  ///< of models with recurrent state, which snapshots need
-constexpr std::int64_t kLongStep = 512;  ///< tokens in a prefill step of more than kTokenTile tokens
-/// The prompts that a test feeds: of any length, of at most kTokenTile tokens, or longer.
-enum class Prompts : std::uint8_t { kAny, kShort, kLong };
-
-/// The host compiler, which leaves out the kernels that prompts of a length do not need: up to a third of all.
-class PromptCompiler final : public codegen::KernelCompiler {
- public:
-  Prompts prompts = Prompts::kAny;
-
-  std::vector<codegen::CompiledKernel> compile(const std::string& target,
-                                               std::span<const codegen::KernelSource> sources) override {
-    const std::string of_others = fmt::format("_t{}_", prompts == Prompts::kShort ? kLongStep : codegen::kTokenTile);
-    const auto left_out = [&](const codegen::KernelSource& source) {
-      return prompts != Prompts::kAny && source.entry.contains(of_others);
-    };
-    std::vector<codegen::KernelSource> taken;
-    std::ranges::remove_copy_if(sources, std::back_inserter(taken), left_out);
-    auto compiled = compiler_.compile(target, taken);
-    std::vector<codegen::CompiledKernel> out;
-    auto next = compiled.begin();
-    for (const auto& source : sources)
-      out.push_back(left_out(source) ? gpu_host::left_out_kernel(source.entry, codegen::find_target(target)->wave)
-                                     : std::move(*next++));
-    return out;
-  }
-
- private:
-  gpu_host::HostKernelCompiler compiler_;
-};
-
-/// A model compiled for a GPU with the host compiler and opened on the null driver.
-class HostGpu {
- public:
-  HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {},
-          Prompts prompts = Prompts::kAny, std::vector<std::string> skip = {}, std::string attention = {})
-      : HostGpu(model, model.portable().graph, target, batch, std::move(tune), prompts, std::move(skip),
-                std::move(attention)) {}
-  /// Another graph over the model's weights.
-  HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, std::int64_t batch,
-          std::string tune, Prompts prompts = Prompts::kAny, std::vector<std::string> skip = {},
-          std::string attention = {}, bool embedded = false) {
-    compiler().prompts = prompts;
-    codegen::CompileOptions options;
-    options.context = 256;
-    options.batch_max = batch;
-    options.kernels = &compiler();
-    options.tune = std::move(tune);
-    options.skip = std::move(skip);
-    options.attention = std::move(attention);
-    const std::shared_ptr<plan::ProgramT> program = codegen::compile_program(graph, model.file(), target.name, options);
-    tiles_ =
-        std::ranges::any_of(program->code_objects, [](const auto& one) { return one->name.starts_with("tiles_"); });
-    for (const auto& step : program->variants[0]->steps) labels_.push_back(step->label);
-    for (const auto& variant : program->variants)
-      for (const auto& step : variant->steps)
-        if (step->label.starts_with("attention")) reasons_ += variant->name + ": " + step->reason + "\n";
-    control_ =
-        std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target.wave, .arch = target.name});
-    gpu_host::run_on_host(*control_);
-    driver_ = std::make_unique<driver::Driver>(driver::open_null(control_));
-    if (embedded) second_file_ = embed_sources(*program, model.bytes());
-    source_ = std::make_unique<runtime::SpanWeightSource>(
-        "tiny", std::vector{model.bytes(), std::span<const std::byte>(second_file_)});
-    const std::int64_t slots = program->recurrent_groups.empty() ? 0 : kStateSlots;
-    executor_ = std::make_unique<runtime::GpuExecutor>(program, *source_, driver_->device(0),
-                                                       runtime::ExecutorOptions{.threads = 1, .state_slots = slots});
-  }
-  runtime::GpuExecutor& operator*() { return *executor_; }
-  runtime::GpuExecutor* operator->() { return executor_.get(); }
-  /// True if prefill uses matrix instructions.
-  [[nodiscard]] bool tiles() const { return tiles_; }
-  /// The reasons for the choice of attention kernels, one line "decode1: ..." per variant.
-  [[nodiscard]] const std::string& reasons() const { return reasons_; }
-  /// The labels of the steps for one token.
-  [[nodiscard]] const std::vector<std::string>& labels() const { return labels_; }
-
- private:
-  static PromptCompiler& compiler() {
-    static PromptCompiler one;
-    return one;
-  }
-  std::shared_ptr<driver::NullControl> control_;
-  std::unique_ptr<driver::Driver> driver_;
-  std::vector<std::byte> second_file_;  ///< a second model file, for weights that are parts of larger tensors
-  std::unique_ptr<runtime::SpanWeightSource> source_;
-  std::unique_ptr<runtime::GpuExecutor> executor_;
-  bool tiles_ = false;
-  std::string reasons_;
-  std::vector<std::string> labels_;
-};
-
-/// By rows: prefill uses the decode kernels, so a token's results do not depend on its step. By tiles: prefill uses
-/// matrix instructions.
-constexpr const char *kByRows = "matrix=0", *kByTiles = "matrix=1";
 
 double bound_of(DType dtype) {
   return is_float(dtype) ? 1e-6 : 2e-3;
@@ -250,22 +143,6 @@ TEST_CASE("gpu model: weights stored as parts of larger tensors in a second file
         parts(model, model.portable().graph, kWave32, 1, kByRows, Prompts::kShort, {}, {}, true);
     CHECK(run_alone(*parts, ids, 64, {5, 2}) == run_alone(*whole, ids, 64, {5, 2}));
   }
-}
-
-TEST_CASE("gpu model: matmuls of one value with weights of different types are one launch and give the same logits") {
-  const TinyShape shape{.dtype = DType::kQ4_0, .biases = true, .types = {{"attn_v", DType::kQ4_1}}};
-  const TinyModel model(shape);
-  const auto ids = random_ids(9, shape.vocab, 5);
-  HostGpu both(model, kWave32, 1, kByRows, Prompts::kShort), wide(model, kWave64, 1, kByRows, Prompts::kShort),
-      apart(model, kWave32, 1, "matrix=0,beside=0", Prompts::kShort);
-  const std::vector<std::int32_t> blocks{5, 2};
-  const auto one_by_one = run_alone(*apart, ids, 1, blocks);
-  CHECK(run_alone(*both, ids, 1, blocks) == one_by_one);
-  CHECK(run_alone(*both, ids, 64, blocks) == run_alone(*apart, ids, 64, blocks));
-  CHECK(nmse(run_alone(*wide, ids, 1, blocks), one_by_one) < 1e-8);
-  CHECK(both.labels().size() + static_cast<std::size_t>(shape.layers) == apart.labels().size());
-  CHECK(std::ranges::count_if(both.labels(), [](const auto& label) { return label.contains(" | matmul q4_1"); }) ==
-        shape.layers);
 }
 
 TEST_CASE("gpu model: skipping any optional pass keeps the logits") {
