@@ -5,117 +5,17 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <iterator>
-#include <memory>
 
-#include "codegen/gpu/targets.h"
-#include "codegen/gpu/tile_sizes.h"
 #include "passes/pass.h"
 #include "runtime/engine/engine_core.h"
-#include "runtime/gpu/executor.h"
 #include "session/generate.h"
 #include "tests/e2e/elementwise_graphs.h"
-#include "tests/e2e/embed_sources.h"
 #include "tests/e2e/family_models.h"
-#include "tests/gpu_host/host_compiler.h"
+#include "tests/gpu_host/host_gpu.h"
 #include "tests/support/skip.h"
 
 namespace forge::tests {
 namespace {
-
-struct HostTarget {
-  const char* name;
-  int wave;
-};
-constexpr HostTarget kWave32{"gfx1100", 32}, kWave64{"gfx90a", 64};
-
-constexpr std::int64_t kStateSlots = 4;  ///< of models with recurrent state, which snapshots need
-constexpr std::int64_t kLongStep = 512;  ///< tokens in a prefill step of more than kTokenTile tokens
-/// The prompts that a test feeds: of any length, of at most kTokenTile tokens, or longer.
-enum class Prompts : std::uint8_t { kAny, kShort, kLong };
-
-/// The host compiler, which leaves out the kernels that prompts of a length do not need: up to a third of all.
-class PromptCompiler final : public codegen::KernelCompiler {
- public:
-  Prompts prompts = Prompts::kAny;
-
-  std::vector<codegen::CompiledKernel> compile(const std::string& target,
-                                               std::span<const codegen::KernelSource> sources) override {
-    const std::string of_others = fmt::format("_t{}_", prompts == Prompts::kShort ? kLongStep : codegen::kTokenTile);
-    const auto left_out = [&](const codegen::KernelSource& source) {
-      return prompts != Prompts::kAny && source.entry.contains(of_others);
-    };
-    std::vector<codegen::KernelSource> taken;
-    std::ranges::remove_copy_if(sources, std::back_inserter(taken), left_out);
-    auto compiled = compiler_.compile(target, taken);
-    std::vector<codegen::CompiledKernel> out;
-    auto next = compiled.begin();
-    for (const auto& source : sources)
-      out.push_back(left_out(source) ? gpu_host::left_out_kernel(source.entry, codegen::find_target(target)->wave)
-                                     : std::move(*next++));
-    return out;
-  }
-
- private:
-  gpu_host::HostKernelCompiler compiler_;
-};
-
-/// A model compiled for a GPU with the host compiler and opened on the null driver.
-class HostGpu {
- public:
-  HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {},
-          Prompts prompts = Prompts::kAny, std::vector<std::string> skip = {}, std::string attention = {})
-      : HostGpu(model, model.portable().graph, target, batch, std::move(tune), prompts, std::move(skip),
-                std::move(attention)) {}
-  /// Another graph over the model's weights.
-  HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, std::int64_t batch,
-          std::string tune, Prompts prompts = Prompts::kAny, std::vector<std::string> skip = {},
-          std::string attention = {}, bool embedded = false) {
-    compiler().prompts = prompts;
-    codegen::CompileOptions options;
-    options.context = 256;
-    options.batch_max = batch;
-    options.kernels = &compiler();
-    options.tune = std::move(tune);
-    options.skip = std::move(skip);
-    options.attention = std::move(attention);
-    const std::shared_ptr<plan::ProgramT> program = codegen::compile_program(graph, model.file(), target.name, options);
-    tiles_ =
-        std::ranges::any_of(program->code_objects, [](const auto& one) { return one->name.starts_with("tiles_"); });
-    for (const auto& variant : program->variants)
-      for (const auto& step : variant->steps)
-        if (step->label.starts_with("attention")) reasons_ += variant->name + ": " + step->reason + "\n";
-    control_ =
-        std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target.wave, .arch = target.name});
-    gpu_host::run_on_host(*control_);
-    driver_ = std::make_unique<driver::Driver>(driver::open_null(control_));
-    if (embedded) second_file_ = embed_sources(*program, model.bytes());
-    source_ = std::make_unique<runtime::SpanWeightSource>(
-        "tiny", std::vector{model.bytes(), std::span<const std::byte>(second_file_)});
-    const std::int64_t slots = program->recurrent_groups.empty() ? 0 : kStateSlots;
-    executor_ = std::make_unique<runtime::GpuExecutor>(program, *source_, driver_->device(0),
-                                                       runtime::ExecutorOptions{.threads = 1, .state_slots = slots});
-  }
-  runtime::GpuExecutor& operator*() { return *executor_; }
-  runtime::GpuExecutor* operator->() { return executor_.get(); }
-  /// True if prefill uses matrix instructions.
-  [[nodiscard]] bool tiles() const { return tiles_; }
-  /// The reasons for the choice of attention kernels, one line "decode1: ..." per variant.
-  [[nodiscard]] const std::string& reasons() const { return reasons_; }
-
- private:
-  static PromptCompiler& compiler() {
-    static PromptCompiler one;
-    return one;
-  }
-  std::shared_ptr<driver::NullControl> control_;
-  std::unique_ptr<driver::Driver> driver_;
-  std::vector<std::byte> second_file_;  ///< a second model file, for weights that are parts of larger tensors
-  std::unique_ptr<runtime::SpanWeightSource> source_;
-  std::unique_ptr<runtime::GpuExecutor> executor_;
-  bool tiles_ = false;
-  std::string reasons_;
-};
 
 /// By rows: prefill uses the decode kernels, so a token's results do not depend on its step. By tiles: prefill uses
 /// matrix instructions.
@@ -293,17 +193,19 @@ TEST_CASE("gpu model: every attention kernel and split gives the same result") {
   }
 }
 
-// Sequences of different lengths share one step, so every kernel sees partly filled tiles, padding rows and several
-// block tables at once.
-TEST_CASE("gpu model: a ragged batch gives each sequence the results it gets alone") {
-  const TinyModel model({.dtype = DType::kQ4_0});
-  HostGpu gpu(model, kWave32, 8, kByRows);
-  constexpr std::size_t kSequences = 7, kStride = 2;
+namespace {
+
+/// Sequences of different lengths share one step, so every kernel sees partly filled tiles, padding rows and several
+/// block tables at once. Each must get the logits that it gets alone, within an NMSE of `bound`. more: tokens that each
+/// sequence has more than the one before.
+void check_ragged_batch(HostGpu& gpu, std::size_t sequences, std::size_t more, double bound) {
+  CAPTURE(sequences);
+  constexpr std::size_t kStride = 2;
   std::vector<std::vector<std::int32_t>> ids, blocks;
   std::vector<float> expected;
-  for (std::size_t s = 0; s < kSequences; ++s) {  // 1, 7, ... 37 tokens; the batch feeds the last of each
+  for (std::size_t s = 0; s < sequences; ++s) {  // the batch feeds the last token of each
     const auto base = static_cast<std::int32_t>(4 * s);
-    ids.push_back(random_ids(1 + 6 * s, 90, static_cast<unsigned>(s)));
+    ids.push_back(random_ids(1 + more * s, 90, static_cast<unsigned>(s)));
     blocks.push_back({base + 3, base + 1});
     const auto alone = run_alone(*gpu, ids[s], 64, {base + 2, base});
     expected.insert(expected.end(), alone.end() - static_cast<std::ptrdiff_t>(gpu->vocab()), alone.end());
@@ -312,7 +214,7 @@ TEST_CASE("gpu model: a ragged batch gives each sequence the results it gets alo
     if (!before.empty()) run_alone(*gpu, before, 5, blocks[s]);
   }
   std::vector<std::int32_t> last, positions, numbers, lengths, table;
-  for (std::size_t s = 0; s < kSequences; ++s) {
+  for (std::size_t s = 0; s < sequences; ++s) {
     last.push_back(ids[s].back());
     positions.push_back(static_cast<std::int32_t>(ids[s].size()) - 1);
     lengths.push_back(static_cast<std::int32_t>(ids[s].size()));
@@ -327,7 +229,38 @@ TEST_CASE("gpu model: a ragged batch gives each sequence the results it gets alo
                                  .block_table = table,
                                  .table_stride = kStride});
   REQUIRE(got.size() == expected.size());
-  CHECK(nmse(got, expected) < 1e-8);
+  CHECK(nmse(got, expected) < bound);
+}
+
+}  // namespace
+
+TEST_CASE("gpu model: a ragged batch gives each sequence the results it gets alone") {
+  const TinyModel model({.dtype = DType::kQ4_0});
+  HostGpu gpu(model, kWave32, 8, kByRows);
+  check_ragged_batch(gpu, 7, 6, 1e-8);
+}
+
+// Steps of 2, 4 and 8 tokens by matrix instructions, which have more columns than that; alone, a sequence's last token
+// is one of a prompt of 16 tokens or a step of its own.
+TEST_CASE("gpu model: few sequences that share a step by matrix instructions get the results they get alone") {
+  const TinyShape wide{.dtype = DType::kF16, .width = 128, .ffn = 128, .heads = 4, .kv_heads = 2, .head_dim = 32};
+  auto experts = wide;
+  experts.experts = 5;
+  experts.experts_used = 2;
+  for (const auto& [shape, target] :
+       {std::pair(wide, kWave32), std::pair(wide, kWave64), std::pair(experts, kWave32)}) {
+    CAPTURE(target.name, shape.experts);
+    const TinyModel model(shape);
+    HostGpu gpu(model, target, 8, "matrix_tokens=2", Prompts::kShort);
+    const bool slots = shape.experts > 0;
+    for (const char* tokens : {"_t2_", "_t4_", "_t8_"}) {
+      CAPTURE(tokens, gpu.kernels());
+      CHECK(gpu.kernels().contains(fmt::format("\ntiles_f16_128x128{}", tokens)));
+      CHECK(gpu.kernels().contains("matmul_f16_128x128_t1_"));
+    }
+    CHECK(gpu.kernels().contains("expert_tiles_") == slots);
+    for (const std::size_t sequences : {2, 3, 5, 8}) check_ragged_batch(gpu, sequences, 2, 1e-6);
+  }
 }
 
 // The same with matrix instructions: prompts of different lengths share tiles of one step.
