@@ -65,7 +65,7 @@ struct TilesCase {
   }
   [[nodiscard]] MatmulProblem problem() const {
     const int sums = cut.splits > 1 ? tiles() * cut.splits * rows() * block_tokens() : 0;
-    const bool totals = kind == MatmulKind::kResidual && k % 256 != 0;
+    const bool totals = kind == MatmulKind::kResidual && k != 256;
     const int token_tiles = (tokens.total + block_tokens() - 1) / block_tokens();
     return {type, n, k, tokens.total, tokens.real, kind, numbers(), 1, tiles() + token_tiles, sums, totals};
   }
