@@ -247,8 +247,7 @@ TEST_CASE("gpu model: few sequences that share a step by matrix instructions get
   auto experts = wide;
   experts.experts = 5;
   experts.experts_used = 2;
-  for (const auto& [shape, target] :
-       {std::pair(wide, kWave32), std::pair(wide, kWave64), std::pair(experts, kWave32)}) {
+  for (const auto& [shape, target] : {std::pair(wide, kWave64), std::pair(experts, kWave32)}) {
     CAPTURE(target.name, shape.experts);
     const TinyModel model(shape);
     HostGpu gpu(model, target, 8, "matrix_tokens=2", Prompts::kShort);
