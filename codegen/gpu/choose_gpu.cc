@@ -150,13 +150,21 @@ EpilogueContext GpuChooser::epilogue_context() const {
           [this](ir::Value value) { return stored_form(value); }, binding_.bounds.table_blocks, &kv_};
 }
 
+/// True if the last block of a matmul goes on with its rows. Matmuls by matrix instructions have no such block.
+bool GpuChooser::has_tail(const TileDraft& draft, const EpilogueShape& shape) const {
+  return rows_of_step(draft.rows).bound <= kTailTokensMax && !matmul_tiles(draft, shape);
+}
+std::optional<TilesConfig> GpuChooser::matmul_tiles(const TileDraft& draft, const EpilogueShape& shape) const {
+  return tiles_of(target_, tuning_, graph_, {draft, shape}, binding_.bounds);
+}
+
 /// Few tokens: one launch, whose last block makes the rows. Many: the rows are a launch of their own, in which each row
 /// has a block.
 void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
   const auto bound = rows_of_step(halves.matmul.rows).bound;
   const bool sum = halves.rows.source != ir::kNoNode;
   const auto epilogue = generate_epilogue(graph_, halves.matmul, epilogue_context());
-  const bool one_launch = bound <= kTailTokensMax;
+  const bool one_launch = has_tail(halves.matmul, halves.matmul_shape);
   const auto tail = generate_epilogue(graph_, halves.rows, epilogue_context(), one_launch ? "Tail" : "Epilogue");
   out_.scratch_bytes = bound * halves.matmul.slots * halves.matmul.cols * kFloatBytes;
   // With experts the shares follow the rows.
@@ -177,7 +185,8 @@ void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
     last.config.number("kTailUnit", halves.rows_shape.multiple_of);
     last.pointers.push_back(input(GpuInput::kCounts));
     last.pointers.insert(last.pointers.end(), tail.pointers.begin(), tail.pointers.end());
-    return matmul(halves.matmul, halves.matmul_shape, epilogue, &last);
+    matmul(halves.matmul, halves.matmul_shape, epilogue, &last);
+    return append_totals(halves.rows);
   }
   out_.step.reason = "a second launch makes whole rows";
   matmul(halves.matmul, halves.matmul_shape, epilogue);
@@ -196,7 +205,7 @@ void GpuChooser::matmul_and_route(const RoutedDraft& routed) {
   const auto router = router_of(routed.route, {.kind = Kind::kScratch}, routed.matmul.cols);
   out_.step.label = routed.matmul.label(graph_) + " + route";
   out_.scratch_bytes = bound * routed.matmul.cols * kFloatBytes;
-  if (bound <= kTailTokensMax) {
+  if (has_tail(routed.matmul, routed.shape)) {
     out_.step.reason = "the last block chooses the experts";
     MatmulTail last{.kernel = "MatmulRoute", .pointers = router.pointers};
     last.text = fmt::format("struct Router {{\n{}}};\n", router.config.text());
@@ -236,8 +245,7 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
   const bool experts = weight.experts > 0;
   const auto rows = rows_of_step(draft.rows);
   const auto bound = rows.bound * draft.slots;
-  const auto tiles =
-      tail != nullptr ? std::nullopt : tiles_of(target_, tuning_, graph_, {draft, shape}, binding_.bounds);
+  const auto tiles = matmul_tiles(draft, shape);
   const auto terms = activation_terms(graph_.type(draft.input).dtype);
   KernelText text{.header = "kernels/gpu/matmul_rows.h",
                   .kernel = "MatmulRows",

@@ -61,7 +61,8 @@ void GpuChooser::launch_tiles(const TileDraft& draft, const TilesConfig& tiles, 
     scratch = partials.input + tiles.blocks * tiles.rows * tiles.tokens * kFloatBytes;
   }
   if (tiles.splits > 1 || epilogue.totals)
-    arrivals = counters(tiles.blocks / tiles.splits + rows_of_step(draft.rows).bound / kTokenTile);
+    arrivals =
+        counters(tiles.blocks / tiles.splits + (rows_of_step(draft.rows).bound + tiles.tokens - 1) / tiles.tokens);
   arguments[1] = x;
   arguments.insert(arguments.begin() + 2, {totals, partials, arrivals});
   launch(stem, text, arguments);

@@ -83,6 +83,9 @@ class GpuChooser {
   /// Adds launches that make the totals of partial sums (StoredForm) that the draft's kernel has just stored.
   void append_totals(const TileDraft& draft);
   static constexpr std::int64_t kTailTokensMax = 4;  ///< in steps of more tokens a launch of its own does that
+  [[nodiscard]] bool has_tail(const TileDraft& draft, const EpilogueShape& shape) const;
+  /// The configuration of a matmul by matrix instructions; nothing if it has none (tiles_of).
+  [[nodiscard]] std::optional<TilesConfig> matmul_tiles(const TileDraft& draft, const EpilogueShape& shape) const;
   void matmul_and_norm(const RowNormDraft& halves);
   void matmul_and_route(const RoutedDraft& routed);
   void rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);

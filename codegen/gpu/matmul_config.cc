@@ -155,7 +155,7 @@ bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning) 
 }
 
 bool multiplies_tiles(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
-  return tokens >= std::max(tuned(tuning, "matrix_tokens", 0), kTiledTokensLeast) &&
+  return tokens >= std::max(tuned(tuning, "matrix_tokens", kTiledTokensByDefault), kTiledTokensLeast) &&
          may_use_matrix_instructions(target, tuning);
 }
 
@@ -249,8 +249,12 @@ std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesPro
   constexpr std::int64_t kWaves = 4, kSlab = 32, kUnits = 132, kEpilogue = 300, kSplit = 40, kPartLeast = 512;
   constexpr std::int64_t kManyTokens = 32;
   const bool mma = target.matrix == MatrixKind::kMma, experts = problem.experts > 1;
-  const auto of_expert = experts ? problem.rows_of_out() / problem.experts : problem.tokens;
-  const auto tokens = experts ? (of_expert <= kTokenTile / 2 ? kTokenTile : 2 * kTokenTile) : problem.tokens;
+  // A block has one instruction at least, and room for twice the slots of an average expert.
+  const std::int64_t instruction = mma ? 8 : 16;
+  auto tokens = std::max(problem.tokens, instruction);
+  if (experts)
+    for (tokens = instruction; tokens < 2 * kTokenTile && tokens * problem.experts < 2 * problem.rows_of_out();)
+      tokens *= 2;
   const TileSize block{tuned_positive(tuning, "block_rows", mma && tokens > kManyTokens ? 128 : 64),
                        tuned_positive(tuning, "block_tokens", tokens)};
   TilesConfig out;
@@ -273,22 +277,26 @@ std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesPro
   out.waves_down = tuned_positive(tuning, "waves_down", kWaves);
   out.waves_across = 1;
   out.tiles_down = block.rows / out.waves_down / kTileRows;
-  out.tiles_across = block.tokens / (mma ? 8 : 16);
+  out.tiles_across = block.tokens / instruction;
   out.rows = out.waves_down * out.tiles_down * kTileRows;
   out.tokens = block.tokens;
   const auto threads = out.waves_down * target.wave;
-  if (out.rows != block.rows || out.tiles_down == 0 || block.tokens % kTokenTile != 0 || out.slabs % slabs != 0 ||
-      problem.k % (out.splits * step) != 0 || threads > kThreadsPerBlockMax || threads % (step / 8) != 0)
-    throw Error(ErrorCode::kUsage,
-                fmt::format("tuning asks for blocks of {} columns and {} tokens by {} waves, {} slabs in a step and {} "
-                            "parts of k",
-                            block.rows, block.tokens, out.waves_down, out.slabs, out.splits),
-                fmt::format("a wave needs whole tiles of 16, a step a multiple of {} slabs, each part of k whole steps",
-                            slabs));
+  if (out.rows != block.rows || out.tiles_down == 0 || out.slabs % slabs != 0 ||
+      (block.tokens % kTokenTile != 0 && block.tokens != instruction) || problem.k % (out.splits * step) != 0 ||
+      threads > kThreadsPerBlockMax || threads % (step / 8) != 0)
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("tuning asks for blocks of {} columns and {} tokens by {} waves, {} slabs in a step and {} "
+                    "parts of k",
+                    block.rows, block.tokens, out.waves_down, out.slabs, out.splits),
+        fmt::format("a wave needs whole tiles of 16 (or all tokens in one of {}), a step a multiple of {} slabs, "
+                    "each part of k whole steps",
+                    instruction, slabs));
   out.blocks = problem.blocks(block) * out.splits;
   out.ahead = tuned_positive(tuning, "ahead", !mma || block.tokens <= kTokenTile ? 2 : 1);
   out.stages = tuned_positive(tuning, "stages", 2);
   out.unit_blocks = tuned(tuning, "min_blocks", mma ? unit_blocks : 0);
+  out.tokens_together = std::min(block.tokens, kTokenTile);
   const auto ring = out.stages * block.tokens * step * 2;
   fill_ring(ring, out);
   out.lds_bytes = launched_lds(target, ring, out);
@@ -312,7 +320,7 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   const TilesProblem problem{rows, k, tokens, slots, experts};
   if (problem.rows_of_out() / std::max<std::int64_t>(experts, 1) <= (experts > 1 ? kFewSlots : kFewTokens))
     if (auto strips = choose_strips(target, problem, shape, tuning)) return strips;
-  if (experts <= 1 && tokens < kPromptTokensLeast) return std::nullopt;
+  if (tokens < (experts > 1 ? kTokenTile : kPromptTokensLeast)) return std::nullopt;
   const bool mma = target.matrix == MatrixKind::kMma;
   const auto fits = [&](const TileSize& size) {
     return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&

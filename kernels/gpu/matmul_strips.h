@@ -25,6 +25,7 @@ namespace forge::gpu {
 
 struct StripsDefaults : TilesDefaults {
   static constexpr int kAhead = 1;  ///< steps of weights that are under way
+  static constexpr bool kReadsAllRows = true;
 };
 
 template <class C>
@@ -83,15 +84,18 @@ struct MatmulStrips : TileBlock<C> {
   FORGE_DEVICE static void multiply(const Lds& lds, int stage, const Strip& strip, Sums& sums) {
     u32 pairs[C::kTilesDown][T::kRowsOfA][kLaneUnits][kUnitWords];
     FORGE_UNROLL
-    for (int m = 0; m < C::kTilesDown; ++m) {
-      FORGE_UNROLL
-      for (int h = 0; h < T::kRowsOfA; ++h) {
-        FORGE_UNROLL
-        for (int j = 0; j < kLaneUnits; ++j) W::template expand<Numbers>(strip.units[m][h][j], pairs[m][h][j]);
-      }
-    }
-    FORGE_UNROLL
     for (int chunk = 0; chunk < kLaneChunks; chunk += kRunChunks) {
+      if (chunk % kUnitChunks == 0) {  // the run's units begin here
+        FORGE_UNROLL
+        for (int m = 0; m < C::kTilesDown; ++m) {
+          FORGE_UNROLL
+          for (int h = 0; h < T::kRowsOfA; ++h) {
+            FORGE_UNROLL
+            for (int j = chunk / kUnitChunks; j < ceil_div(chunk + kRunChunks, kUnitChunks); ++j)
+              W::template expand<Numbers>(strip.units[m][h][j], pairs[m][h][j]);
+          }
+        }
+      }
       FORGE_UNROLL
       for (int n = 0; n < C::kTilesAcross; ++n) {
         U32x4 x[kRunChunks];
@@ -155,7 +159,7 @@ struct MatmulStrips : TileBlock<C> {
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const typename Block::Place in_grid;
     const int real = uniform(load(args.counts + C::kCount)), down = wave_id();
-    if (!kExperts && in_grid.tile * kTokens >= real) return;
+    if (!kExperts && in_grid.tile * kTokens >= whole_tiles(real)) return;
     Job job{};
     Strip strips[kAhead];
     // As in matmul_tiles.h, the first weights are loaded before the producer has ended where the job is known.

@@ -170,20 +170,22 @@ FORGE_DEVICE constexpr int rows_together(int parts_of_lane) {
   return parts_of_lane <= 4 ? kTokenTile : parts_of_lane <= 8 ? 8 : parts_of_lane <= 16 ? 4 : 1;
 }
 /// Puts the sum of all partial sums of squares, which other blocks of the running kernel have written, in the first
-/// one's place, for `count` rows from `first` on: whole tiles of 16. All lanes of a block of so many waves.
-template <int Parts, int Waves>
+/// one's place, for `count` rows from `first` on, at most Rows. All lanes of a block of so many waves.
+template <int Parts, int Waves, int Rows>
 FORGE_DEVICE void total_squares(float* squares, int first, int count) {
-  constexpr int kTogether = rows_together(kPartsOfLane<Parts>);
+  constexpr int kOfWave = ceil_div(Rows, Waves), kMost = rows_together(kPartsOfLane<Parts>);
+  constexpr int kTogether = kOfWave < kMost ? kOfWave : kMost;
   FORGE_LOOP
   for (int row = wave_id() * kTogether; row < count; row += Waves * kTogether) {
     float* of = squares + static_cast<u64>(first + row) * Parts;
     float parts[kTogether][kPartsOfLane<Parts>];
     FORGE_UNROLL
-    for (int i = 0; i < kTogether; ++i) load_squares<Parts, true>(of + i * Parts, parts[i]);
+    for (int i = 0; i < kTogether; ++i)
+      load_squares<Parts, true>(of + (row + i < count ? i : 0) * Parts, parts[i]);  // a row that exists
     FORGE_UNROLL
     for (int i = 0; i < kTogether; ++i) {
       const float total = sum_squares(parts[i]);
-      if (lane_id() == 0) of[i * Parts] = total;
+      if (lane_id() == 0 && row + i < count) of[i * Parts] = total;
     }
   }
 }

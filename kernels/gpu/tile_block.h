@@ -8,6 +8,9 @@
 //   columns n    wave down 0       wave 0          wave 2
 //       |        wave down 1       wave 1          wave 3
 //
+// A step may have fewer tokens than a block: the block's other rows of x are zeros in shared memory, their sums are not
+// stored, and no operand needs memory for them.
+//
 // k is processed in steps of kSlabs * 32 columns.
 //
 // Mixture of experts: the tokens of a block are slots that share an expert (slot_tiles.h).
@@ -34,6 +37,7 @@ struct TilesDefaults : MatmulCommon {
   static constexpr int kTokensTogether = kTokenTile;      ///< tokens whose sums the epilogue finds in shared memory
   static constexpr int kSplits = 1;                       ///< blocks that share k
   static constexpr int kTotalStride = 1;                  ///< floats between the sums of squares of two rows of x
+  static constexpr bool kReadsAllRows = false;            ///< reads rows of x beyond the step's, which spares registers
 };
 
 template <class C>
@@ -54,18 +58,17 @@ struct TileBlock {
   static constexpr int kSplits = C::kSplits, kBlocks = ceil_div(kColumns, kRows) * kTokenTiles * kSplits;
   static constexpr int kSlab = 32, kStep = C::kSlabs * kSlab, kSteps = W::kK / kStep / kSplits, kStages = C::kStages;
   static constexpr int kTogether = C::kTokensTogether;
-  static constexpr int kOperandsTogether = kTogether == kTokenTile ? 1 : 32;  ///< LoadsTogether of Finish
+  static constexpr int kOperandsTogether = kTogether <= kTokenTile ? 1 : 32;  ///< LoadsTogether of Finish
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
   static_assert(C::kHeads == 1 || (C::kHeadColumns % kRows == 0 && C::kHeads * C::kHeadColumns == kColumns),
                 "a block's columns must lie in one head");
   static_assert(W::kK % (kStep * kSplits) == 0, "each block's part of k must be a multiple of the columns of a step");
   static_assert(kStages >= 2, "a buffer is multiplied while the next one is filled");
-  static_assert(kTokens % kTokenTile == 0 && kWaveTokens % kTokenTile == 0,
-                "the tokens of a wave must be a multiple of 16");
-  static_assert(kTogether % kTokenTile == 0 && kTokens % kTogether == 0 &&
+  static_assert(kWaveTokens % kTokenTile == 0 || kTokens == T::kN,
+                "the tokens of a wave must be a multiple of 16, or a block as wide as one instruction");
+  static_assert((kTogether % kTokenTile == 0 || kTogether == kTokens) && kTokens % kTogether == 0 &&
                     (kTogether % kWaveTokens == 0 || kWaveTokens % kTogether == 0),
                 "the epilogue's tokens must be those of whole waves, or whole parts of them");
-  static_assert(C::kTokensTotal % kTokenTile == 0, "kTokensTotal must be a multiple of 16");
   static_assert(kStep % W::kUnitColumns == 0 && W::kUnitColumns % 8 == 0, "a step must be whole units of the weight");
 
   static constexpr int kUnits = kStep / W::kUnitColumns;  ///< units of a weight row in a step
@@ -110,18 +113,21 @@ struct TileBlock {
   /// The thread's i-th unit of x: its row; all of them have the same columns.
   FORGE_DEVICE static int x_row(int i) { return (i * kThreads + thread_id()) / kXUnits; }
   static constexpr u32 kNoRow = ~0u;
+  /// Rows after the step's last ones may be read where memory has them, because each row has its own sums.
+  static constexpr bool kReadsAllRows = C::kReadsAllRows && !kExperts && C::kTokensTotal % kTokens == 0;
   static_assert(static_cast<u64>(C::kTokensTotal) * C::kHeads * W::kK * 2 < kNoRow, "x must be smaller than 4 GiB");
   FORGE_DEVICE static bool is_row(const Job& job, int i) {
     if constexpr (kExperts)
       return job.rows_of_x[i] != kNoRow;
     else
-      return x_row(i) < job.tokens;
+      return kReadsAllRows || x_row(i) < job.tokens;
   }
   /// The row's columns of a step; a valid address even if there is no such row.
   FORGE_DEVICE static const u8* x_of(const Args& args, const Job& job, int i, int step) {
-    u32 row = job.rows_of_x[kExperts ? i : 0];
-    if constexpr (!kExperts) row += static_cast<u32>(i * (kThreads / kXUnits * C::kHeads * W::kK * 2));
-    return args.x + (is_row(job, i) ? row + static_cast<u32>(step * (kStep * 2)) : 0u);
+    const u32 first = job.rows_of_x[kExperts ? i : 0] + static_cast<u32>(step * (kStep * 2));
+    const u32 behind = kExperts ? 0 : i * (kThreads / kXUnits * C::kHeads * W::kK * 2);
+    if constexpr (kReadsAllRows) return args.x + first + static_cast<u64>(behind);  // all rows by one address
+    return args.x + (is_row(job, i) ? first + behind : 0u);
   }
   FORGE_DEVICE static bool has_x(int i) { return kTokens * kXUnits % kThreads == 0 || x_row(i) < kTokens; }
   /// Copies the thread's units of x of a step to shared memory: unit `unit` of row `row` to index at(row, unit); zeros
@@ -240,9 +246,10 @@ struct TileBlock {
   FORGE_DEVICE static void sum_rows(const Args& args, Lds& lds, const Job& job, int tile) {
     static_assert(!kExperts, "slots have no norms");
     if (last_arrival(args.counters + kBlocks / kSplits + tile, ceil_div(kColumns, kRows), lds.last))
-      total_squares<squares_out_of<E>(), kThreads / kWave>(E::squares_out(args.epilogue), job.t0, job.tokens);
+      total_squares<squares_out_of<E>(), kThreads / kWave, kTokens>(E::squares_out(args.epilogue), job.t0, job.tokens);
   }
-  /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16.
+  /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16, or
+  /// to all rows that memory has.
   template <class Lds>
   FORGE_DEVICE static bool find_job(const Args& args, Lds& lds, const Place& place, int real, Job& job) {
     job.row0 = place.block / kTokenTiles * kRows;

@@ -17,16 +17,23 @@ struct BatchedCase {
   int heads, columns, tokens;
   bool tiles;
   int wave;
-  int terms = 1;  ///< of rows of x
+  int terms = 1;        ///< of rows of x
+  bool strips = false;  ///< MatmulStrips, for fewer tokens than a block has
   [[nodiscard]] int n() const { return heads * columns; }
   [[nodiscard]] MatmulProblem problem() const { return {type, n(), kDepth, tokens, tokens, MatmulKind::kStore}; }
-  static constexpr int kDepth = 64;
+  static constexpr int kDepth = 128;
 };
 
 WaveText text_of(const BatchedCase& c) {
-  codegen::KernelText text{.header = c.tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
-                           .kernel = c.tiles ? "MatmulTiles" : "MatmulRows",
-                           .defaults = c.tiles ? "TilesDefaults" : "MatmulDefaults",
+  codegen::KernelText text{.header = c.strips  ? "kernels/gpu/matmul_strips.h"
+                                     : c.tiles ? "kernels/gpu/matmul_tiles.h"
+                                               : "kernels/gpu/matmul_rows.h",
+                           .kernel = c.strips  ? "MatmulStrips"
+                                     : c.tiles ? "MatmulTiles"
+                                               : "MatmulRows",
+                           .defaults = c.strips  ? "StripsDefaults"
+                                       : c.tiles ? "TilesDefaults"
+                                                 : "MatmulDefaults",
                            .before = epilogue_of(c.problem())};
   text.config.use("Weight", weight_text(c.type, c.n(), BatchedCase::kDepth))
       .use("Epilogue", "gpu::Epilogue")
@@ -39,7 +46,8 @@ WaveText text_of(const BatchedCase& c) {
     const std::string numbers = c.terms == 2 ? "F16" : "Bf16";
     text.config.use("Tile", c.wave == 64 ? "Mfma" + numbers + "Tile" : "Wmma" + numbers + "Gfx11Tile")
         .number("kWavesDown", 2)
-        .number("kWavesAcross", 1);
+        .number("kWavesAcross", 1)
+        .number("kSlabs", c.strips ? 4 : 1);
     text.threads = 2 * c.wave;
   } else {
     rows = 16;
@@ -47,7 +55,7 @@ WaveText text_of(const BatchedCase& c) {
     text.config.number("kTokens", tile).number("kLanesPerRow", 16).number("kWaves", 256 / c.wave);
     text.threads = 256;
   }
-  text.blocks = (c.n() + rows - 1) / rows * (c.tokens / tile);
+  text.blocks = (c.n() + rows - 1) / rows * ((c.tokens + tile - 1) / tile);
   return {c.wave, std::move(text)};
 }
 
@@ -105,7 +113,8 @@ TEST_CASE("batched matmuls multiply each head's columns by its own row") {
          {std::tuple(DType::kF32, 5, 1, 1), std::tuple(DType::kF32, 3, 12, 4), std::tuple(DType::kQ4_0, 2, 48, 1),
           std::tuple(DType::kQ4_0, 3, 16, 8), std::tuple(DType::kF16, 2, 24, 4)})
       cases.push_back({type, heads, columns, tokens, false, wave});
-    for (const auto type : {DType::kQ4_0, DType::kBF16}) cases.push_back({type, 3, 64, 32, true, wave});
+    cases.push_back({DType::kQ4_0, 3, 64, 32, true, wave});
+    cases.push_back({DType::kBF16, 3, 64, 8, true, wave, 1, true});
     cases.push_back({DType::kQ4_0, 3, 16, 8, false, wave, 2});
     cases.push_back({DType::kQ4_0, 3, 64, 32, true, wave, 2});
   }

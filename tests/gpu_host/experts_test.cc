@@ -223,6 +223,10 @@ struct SlotsCase {
   int wave;
   const char* tile = nullptr;  ///< the tile layout, if matrix instructions are used
   int terms = 1;               ///< of rows of x
+  bool strips = false;         ///< MatmulStrips, in blocks of one instruction's slots
+  int tokens = kTokens, real = kReal;
+  /// Tokens that are computed.
+  [[nodiscard]] int whole() const { return std::min((real + 15) / 16 * 16, tokens); }
 };
 constexpr int kExperts = 5;
 
@@ -230,9 +234,15 @@ WaveText text_of(const SlotsCase& c) {
   constexpr int kWaves = 4, kRowsPerTeam = 4;
   const std::string columns = std::to_string(c.columns);
   const bool tiles = c.tile != nullptr;
-  codegen::KernelText text{.header = tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
-                           .kernel = tiles ? "MatmulTiles" : "MatmulRows",
-                           .defaults = tiles ? "TilesDefaults" : "MatmulDefaults",
+  codegen::KernelText text{.header = c.strips ? "kernels/gpu/matmul_strips.h"
+                                     : tiles  ? "kernels/gpu/matmul_tiles.h"
+                                              : "kernels/gpu/matmul_rows.h",
+                           .kernel = c.strips ? "MatmulStrips"
+                                     : tiles  ? "MatmulTiles"
+                                              : "MatmulRows",
+                           .defaults = c.strips ? "StripsDefaults"
+                                       : tiles  ? "TilesDefaults"
+                                                : "MatmulDefaults",
                            .before = R"(struct Epilogue {
   struct Args {
     float* out;
@@ -250,36 +260,40 @@ WaveText text_of(const SlotsCase& c) {
 )"};
   text.config.use("Weight", weight_text(c.type, static_cast<std::int64_t>(kExperts) * c.columns, c.k))
       .use("Epilogue", "gpu::Epilogue")
-      .number("kTokensTotal", static_cast<std::int64_t>(kTokens) * c.slots)
+      .number("kTokensTotal", static_cast<std::int64_t>(c.tokens) * c.slots)
       .number("kSlots", c.slots)
       .number("kColumns", c.columns)
       .flag("kSharedX", c.shared);
   if (!tiles) text.config.number("kXTerms", c.terms);
   if (tiles) {
-    constexpr int kWaveTiles = 1, kWavesDown = 2, kTileTokens = 16;
+    constexpr int kWaveTiles = 1, kWavesDown = 2;
     const bool narrow = std::string_view(c.tile).starts_with("Mma");
+    const int tile_slots = c.strips && narrow ? 8 : 16;
     text.config.use("Tile", c.tile)
         .number("kWavesDown", kWavesDown)
         .number("kWavesAcross", 1)
-        .number("kTilesAcross", narrow ? 2 : 1);
-    const int slots = kTokens * c.slots, rows = kWavesDown * kWaveTiles * 16;
+        .number("kTilesAcross", tile_slots / (narrow ? 8 : 16))
+        .number("kTokensTogether", tile_slots);
+    if (c.strips) text.config.number("kSlabs", 4);
+    const int slots = c.tokens * c.slots, rows = kWavesDown * kWaveTiles * 16;
     text.threads = kWavesDown * c.wave;
     text.blocks =
-        static_cast<std::int64_t>((c.columns + rows - 1) / rows) * (slots / kTileTokens + std::min(kExperts, slots));
+        static_cast<std::int64_t>((c.columns + rows - 1) / rows) * (slots / tile_slots + std::min(kExperts, slots));
     return {c.wave, std::move(text)};
   }
   text.config.number("kWaves", kWaves).number("kRowsPerTeam", kRowsPerTeam);
   text.threads = kWaves * c.wave;
-  text.blocks = (c.columns + kWaves * kRowsPerTeam - 1) / (kWaves * kRowsPerTeam) * kTokens * c.slots;
+  text.blocks = (c.columns + kWaves * kRowsPerTeam - 1) / (kWaves * kRowsPerTeam) * c.tokens * c.slots;
   return {c.wave, std::move(text)};
 }
 
 void check_slots(const SlotsCase& c, const Kernel& kernel) {
   INFO("type " << dtype_name(c.type) << ", " << c.columns << "x" << c.k << ", slots " << c.slots << ", shared "
-               << c.shared << ", wave " << c.wave);
+               << c.shared << ", wave " << c.wave << ", tokens " << c.real << " of " << c.tokens << ", strips "
+               << c.strips);
   PlanesWeight weight(c.type, static_cast<std::size_t>(kExperts * c.columns), static_cast<std::size_t>(c.k));
   const std::size_t k = static_cast<std::size_t>(c.k),
-                    rows = kTokens * static_cast<std::size_t>(c.shared ? 1 : c.slots);
+                    rows = static_cast<std::size_t>(c.tokens) * static_cast<std::size_t>(c.shared ? 1 : c.slots);
   auto x = random_floats(rows * k);
   const bool tiles = c.tile != nullptr, f16 = c.type == DType::kF16 || c.terms == 2;
   const auto numbers = !f16 ? DType::kBF16 : is_float(c.type) ? DType::kF16 : DType::kF16A;  // of tiles
@@ -297,21 +311,21 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
     std::copy(quantised.begin(), quantised.end(), activations.data());
     x = values_of_rows(activations.data(), rows, k, c.terms);
   }
-  Buffer<int> experts(kTokens * c.slots);
-  for (int s = 0; s < kTokens * c.slots; ++s)
+  Buffer<int> experts(c.tokens * c.slots);
+  for (int s = 0; s < c.tokens * c.slots; ++s)
     experts[s] = s % 4 == 0 ? 3 : (s * 7 + s / 3) % (kExperts - 1);  // one expert with many slots, one with none
-  Buffer<float> partial(kTokens * 3), out(static_cast<std::size_t>(kTokens * c.slots * c.columns));
-  for (int i = 0; i < kTokens * 3; ++i) partial[i] = 1.0F + static_cast<float>(i % 5);
-  const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
-  Buffer<float> totals(kTokens);  // of the partial sums, for tiles
-  for (int i = 0; i < kTokens; ++i) totals[i] = partial[i * 3] + partial[i * 3 + 1] + partial[i * 3 + 2];
+  Buffer<float> partial(c.tokens * 3), out(static_cast<std::size_t>(c.tokens * c.slots * c.columns));
+  for (int i = 0; i < c.tokens * 3; ++i) partial[i] = 1.0F + static_cast<float>(i % 5);
+  const Buffer<int> counts = Buffer<int>::of({c.real, -1, -1, -1});
+  Buffer<float> totals(c.tokens);  // of the partial sums, for tiles
+  for (int i = 0; i < c.tokens; ++i) totals[i] = partial[i * 3] + partial[i * 3 + 1] + partial[i * 3 + 2];
   const KernelArgs of_rows(
       {weight.planes.data(), activations.data(), counts.data(), experts.data(), out.data(), partial.data()});
-  Buffer<int> sorted(kExperts + kTokens * c.slots);  // what SortSlots writes
+  Buffer<int> sorted(kExperts + c.tokens * c.slots);  // what SortSlots writes
   int next = kExperts;
   for (int e = 0; e < kExperts; ++e) {
     const int first = next;
-    for (int s = 0; s < (kReal + 15) / 16 * 16 * c.slots; ++s)
+    for (int s = 0; s < c.whole() * c.slots; ++s)
       if (experts[s] == e) sorted[next++] = s;
     sorted[e] = next - first;
   }
@@ -320,7 +334,7 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
   const auto& args = tiles ? of_tiles : of_rows;
   run_in_all_orders(kernel, args, [&] { out.fill(-7); }, [&] { return bytes_of(out); });
   const Products products = multiply(weight.values, x, k);
-  for (int slot = 0; slot < kReal * c.slots; ++slot)
+  for (int slot = 0; slot < c.real * c.slots; ++slot)
     for (int n = 0; n < c.columns; ++n) {
       const int token = slot / c.slots, row = c.shared ? token : slot;
       const std::size_t at = static_cast<std::size_t>(row) * kExperts * static_cast<std::size_t>(c.columns) +
@@ -330,8 +344,7 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
       REQUIRE(std::fabs(out[slot * c.columns + n] - products.sums[at] * factor) <=
               4e-6 * products.magnitudes[at] * factor);
     }
-  for (int i = (kReal + 15) / 16 * 16 * c.slots * c.columns; i < kTokens * c.slots * c.columns; ++i)
-    REQUIRE(out[i] == -7);
+  for (int i = c.whole() * c.slots * c.columns; i < c.tokens * c.slots * c.columns; ++i) REQUIRE(out[i] == -7);
   out.check();
 }
 
@@ -383,6 +396,15 @@ TEST_CASE("matrix instructions multiply the slots of each expert together") {
     const auto& by = kInstructions[at[4]];
     cases.push_back({type, at[1] == 0 ? 16 : 80, 256, kSlotsOf[at[2]], at[3] == 1, by.wave,
                      type == DType::kF16 || terms == 2 ? by.half : by.bf16, terms});
+  }
+  // Weights straight to registers: many slots, and steps of 8 tokens.
+  const Choice<5> strips{std::size(kTypes), std::size(kSlotsOf), 2, std::size(kInstructions), 2};
+  for (const auto& at : cases_of(strips, [](const Choice<5>&) { return true; })) {
+    const auto& by = kInstructions[at[3]];
+    const auto type = kTypes[at[0]];
+    cases.push_back(
+        {type, 80, 256, kSlotsOf[at[1]], at[2] == 1, by.wave, type == DType::kF16 ? by.half : by.bf16, 1, true});
+    if (at[4] == 1) cases.back().tokens = 8, cases.back().real = 5;
   }
   check_cases(cases, [](const SlotsCase& c) { return text_of(c); }, check_slots);
 }

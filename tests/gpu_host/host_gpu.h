@@ -1,5 +1,5 @@
 #pragma once
-// A whole model on the GPU executor, every kernel run lane by lane on the host.
+// A small model compiled for a GPU and run by the GPU executor, every kernel lane by lane on the host.
 
 #include <fmt/format.h>
 
@@ -7,10 +7,8 @@
 #include <iterator>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "codegen/compile.h"
 #include "codegen/gpu/targets.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "runtime/gpu/executor.h"
@@ -80,6 +78,7 @@ class HostGpu {
     tiles_ =
         std::ranges::any_of(program->code_objects, [](const auto& one) { return one->name.starts_with("tiles_"); });
     for (const auto& step : program->variants[0]->steps) labels_.push_back(step->label);
+    for (const auto& object : program->code_objects) kernels_ += object->name + "\n";
     for (const auto& variant : program->variants)
       for (const auto& step : variant->steps)
         if (step->label.starts_with("attention")) reasons_ += variant->name + ": " + step->reason + "\n";
@@ -100,6 +99,8 @@ class HostGpu {
   [[nodiscard]] bool tiles() const { return tiles_; }
   /// The reasons for the choice of attention kernels, one line "decode1: ..." per variant.
   [[nodiscard]] const std::string& reasons() const { return reasons_; }
+  /// The names of the kernels, one a line.
+  [[nodiscard]] const std::string& kernels() const { return kernels_; }
   /// The labels of the steps for one token.
   [[nodiscard]] const std::vector<std::string>& labels() const { return labels_; }
 
@@ -114,7 +115,7 @@ class HostGpu {
   std::unique_ptr<runtime::SpanWeightSource> source_;
   std::unique_ptr<runtime::GpuExecutor> executor_;
   bool tiles_ = false;
-  std::string reasons_;
+  std::string reasons_, kernels_;
   std::vector<std::string> labels_;
 };
 

@@ -45,19 +45,26 @@ KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std:
   return text;
 }
 
-/// The matrix-instruction kernel for prompts of 512 tokens. unit_blocks: the number of blocks per unit; false: as the
-/// choice has it, true: as many as the registers allow.
-KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, bool unit_blocks = false) {
-  constexpr std::int64_t kTokens = 512;
-  const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 0, {}, {{"matrix", 1}});
+/// The matmul by matrix instructions with this configuration.
+KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, std::int64_t tokens,
+                      const TilesConfig& config) {
   KernelText text;
   text.before = kStore;
-  text.config.use("Weight", weight_text(type, n, k)).use("Epilogue", "gpu::Epilogue").number("kTokensTotal", kTokens);
+  text.config.use("Weight", weight_text(type, n, k)).use("Epilogue", "gpu::Epilogue").number("kTokensTotal", tokens);
   config.write_to(text);
   text.config.use("Tile", tile_name(tile_rows_type(target, type, is_float(type) ? DType::kF32 : DType::kQ8A_16)));
   text.blocks = config.blocks;
   text.threads = config.waves() * target.wave;
   text.lds_bytes = config.lds_bytes;
+  return text;
+}
+
+/// That for prompts of 512 tokens. unit_blocks: the number of blocks per unit; false: as the choice has it, true: as
+/// many as the registers allow.
+KernelText prompt_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, bool unit_blocks = false) {
+  constexpr std::int64_t kTokens = 512;
+  const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 0, {}, {{"matrix", 1}});
+  auto text = tiles_text(target, type, n, k, kTokens, config);
   text.min_blocks = unit_blocks ? config.unit_blocks : 0;
   if (unit_blocks) CHECK(config.unit_blocks == 2);
   return text;
@@ -230,8 +237,8 @@ TEST_CASE("matrix-instruction kernels keep their accumulators in registers") {
     const GpuTarget& target = *known;
     KernelSet kernels;
     for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16}) {
-      kernels.add(kernel_source(target, "wide", tiles_text(target, type, 16384, 2048)));
-      kernels.add(kernel_source(target, "narrow", tiles_text(target, type, 2048, 8192)));
+      kernels.add(kernel_source(target, "wide", prompt_text(target, type, 16384, 2048)));
+      kernels.add(kernel_source(target, "narrow", prompt_text(target, type, 2048, 8192)));
     }
     for (const auto& [heads, kv_heads, head_dim] : {std::array{32, 8, 64}, {9, 3, 64}, {32, 8, 128}, {32, 4, 128}})
       kernels.add(kernel_source(target, "attention", attention_text(target, heads, kv_heads, head_dim)));
@@ -411,7 +418,7 @@ TEST_CASE("two blocks per unit spill a few addresses but no accumulators") {
     const GpuTarget& target = *known;
     KernelSet kernels;
     for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16})
-      kernels.add(kernel_source(target, "wide", tiles_text(target, type, 4096, 4096, true)));
+      kernels.add(kernel_source(target, "wide", prompt_text(target, type, 4096, 4096, true)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
                        << " bytes spilled");
@@ -421,41 +428,27 @@ TEST_CASE("two blocks per unit spill a few addresses but no accumulators") {
   }
 }
 
-TEST_CASE("matrix instructions serve prefill, where the target has them and the shape allows") {
-  const Tuning on{{"matrix", 1}}, off{{"matrix", 0}};
-  const GpuTarget &card = *find_target("sm_90"), &older = *find_target("sm_75");
-  const auto choose = [](const GpuTarget& target, std::int64_t rows, std::int64_t k, std::int64_t tokens,
-                         const Tuning& tuning, const EpilogueShape& shape = {}) {
-    return choose_tiles(target, DType::kQ8_0, rows, k, tokens, 1, 0, shape, tuning);
-  };
-  CHECK(choose(card, 2048, 2048, 512, on).has_value());
-  CHECK(!choose(card, 2048, 2048, 512, off).has_value());
-  CHECK(!choose(older, 2048, 2048, 512, on).has_value());
-  // Few tokens take weights straight to registers, where k is whole steps of them; fewer yet are multiplied by dots.
-  const auto few = choose(card, 2048, 2048, 32, on);
-  REQUIRE(few.has_value());
-  CHECK((few->strips && few->tokens == 32 && !choose(card, 2048, 2048, 512, on)->strips));
-  CHECK(choose(card, 2048, 2048, 16, on).has_value());
-  CHECK(!choose(card, 2048, 2048, 8, on).has_value());
-  CHECK(!choose(card, 2048, 2080, 32, on).has_value());
-  CHECK(!choose(card, 48, 2048, 512, on).has_value());
-  CHECK(!choose(card, 2048, 2040, 512, on).has_value());
-  CHECK(!choose(card, 2048, 2048, 512, on, {.multiple_of = 96}).has_value());
-  CHECK(!choose_tiles(card, DType::kF32, 2048, 2048, 512, 1, 0, {}, on).has_value());
-  // Many rows get large blocks, few rows small ones; where k is long, blocks share it instead.
-  const auto of = [&](std::int64_t rows, std::int64_t k) {
-    const auto config = *choose(card, rows, k, 512, on);
-    return std::array{config.rows, config.tokens, config.splits};
-  };
-  CHECK(of(16384, 2048) == std::array<std::int64_t, 3>{128, 256, 1});
-  CHECK(of(2048, 2048) == std::array<std::int64_t, 3>{128, 64, 1});
-  CHECK(of(4096, 14336) == std::array<std::int64_t, 3>{128, 256, 2});
-  // A tuned value is used or refused, never replaced.
-  CHECK(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 32}})->rows == 32);
-  CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 40}}), Error);
-  CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"waves_across", 64}}), Error);
-  // The columns of a block are whole heads.
-  CHECK(choose(card, 2048, 2048, 512, on, {.multiple_of = 128})->rows == 128);
+TEST_CASE("matmuls of few tokens by matrix instructions do not spill") {
+  for (const GpuTarget* known : compilable({"gfx1100", "gfx1201", "gfx942", "sm_80", "sm_90"})) {
+    const GpuTarget& target = *known;
+    KernelSet kernels;
+    for (const std::int64_t tokens : {8, 16, 32, 64})
+      for (const auto type : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kBF16}) {
+        const auto config = choose_tiles(target, type, 4096, 14336, tokens, 1, 0, {}, {});
+        REQUIRE((config.has_value() && config->strips));
+        auto text = tiles_text(target, type, 4096, 14336, tokens, *config);
+        text.min_blocks = config->unit_blocks;
+        kernels.add(kernel_source(target, fmt::format("{}_t{}", dtype_name(type), tokens), text));
+      }
+    const auto made = compiled(target, kernels);
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const auto& facts = made[i].facts;
+      INFO(target.name << ", " << kernels.sources()[i].entry << ": " << facts.registers << " registers, "
+                       << facts.spill_bytes << " bytes spilled, " << facts.lds_bytes << " bytes of LDS");
+      CHECK(facts.spill_bytes <= 0);
+      CHECK(facts.lds_bytes <= 48 << 10);
+    }
+  }
 }
 
 }  // namespace forge::codegen::tests

@@ -1,0 +1,75 @@
+// Which matmuls use matrix instructions, and by which blocks.
+
+#include <array>
+
+#include <catch2/catch.hpp>
+
+#include "codegen/gpu/matmul_config.h"
+#include "support/error.h"
+
+namespace forge::codegen::tests {
+namespace {
+
+/// The configuration of a Q8_0 weight [rows, k] times `tokens` tokens.
+std::optional<TilesConfig> choose(const GpuTarget& target, std::int64_t rows, std::int64_t k, std::int64_t tokens,
+                                  const Tuning& tuning, const EpilogueShape& shape = {}) {
+  return choose_tiles(target, DType::kQ8_0, rows, k, tokens, 1, 0, shape, tuning);
+}
+
+}  // namespace
+
+TEST_CASE("matrix instructions serve prefill, where the target has them and the shape allows") {
+  const Tuning on{{"matrix", 1}}, off{{"matrix", 0}};
+  const GpuTarget &card = *find_target("sm_90"), &older = *find_target("sm_75");
+  CHECK(choose(card, 2048, 2048, 512, on).has_value());
+  CHECK(!choose(card, 2048, 2048, 512, off).has_value());
+  CHECK(!choose(older, 2048, 2048, 512, on).has_value());
+  // Few tokens take weights straight to registers, where k is whole steps of them; fewer yet are multiplied by dots.
+  const auto few = choose(card, 2048, 2048, 32, on);
+  REQUIRE(few.has_value());
+  CHECK((few->strips && few->tokens == 32 && !choose(card, 2048, 2048, 512, on)->strips));
+  CHECK(choose(card, 2048, 2048, 16, on).has_value());
+  CHECK(!choose(card, 2048, 2080, 32, on).has_value());
+  CHECK(!choose(card, 48, 2048, 512, on).has_value());
+  CHECK(!choose(card, 2048, 2040, 512, on).has_value());
+  CHECK(!choose(card, 2048, 2048, 512, on, {.multiple_of = 96}).has_value());
+  CHECK(!choose_tiles(card, DType::kF32, 2048, 2048, 512, 1, 0, {}, on).has_value());
+  // Many rows get large blocks, few rows small ones; where k is long, blocks share it instead.
+  const auto of = [&](std::int64_t rows, std::int64_t k) {
+    const auto config = *choose(card, rows, k, 512, on);
+    return std::array{config.rows, config.tokens, config.splits};
+  };
+  CHECK(of(16384, 2048) == std::array<std::int64_t, 3>{128, 256, 1});
+  CHECK(of(2048, 2048) == std::array<std::int64_t, 3>{128, 64, 1});
+  CHECK(of(4096, 14336) == std::array<std::int64_t, 3>{128, 256, 2});
+  // A tuned value is used or refused, never replaced.
+  CHECK(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 32}})->rows == 32);
+  CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 40}}), Error);
+  CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"waves_across", 64}}), Error);
+  // The columns of a block are whole heads.
+  CHECK(choose(card, 2048, 2048, 512, on, {.multiple_of = 128})->rows == 128);
+}
+
+TEST_CASE("matmuls of few tokens use matrix instructions from 8 tokens on, or as tuned") {
+  const Tuning on{{"matrix", 1}};
+  const GpuTarget &card = *find_target("sm_90"), &square = *find_target("gfx1100");
+  // As many tokens as one instruction has, or fewer.
+  const auto tokens = [&](const GpuTarget& target, std::int64_t of_step, std::int64_t least) {
+    const auto config = choose(target, 2048, 2048, of_step, {{"matrix_tokens", least}});
+    return config ? config->tokens : 0;
+  };
+  CHECK((choose(card, 2048, 2048, 8, on)->strips && choose(card, 2048, 2048, 8, on)->tokens == 8));
+  CHECK((choose(square, 2048, 2048, 8, on)->strips && choose(square, 2048, 2048, 8, on)->tokens == 16));
+  CHECK(!choose(card, 2048, 2048, 4, on).has_value());
+  CHECK((tokens(card, 4, 4) == 8 && tokens(square, 4, 4) == 16 && tokens(card, 2, 4) == 0));
+  CHECK((tokens(card, 2, 2) == 8 && tokens(card, 1, 0) == 0 && tokens(card, 8, 16) == 0));
+  // Slots of an expert: room for twice the average; where strips do not fit, few tokens are multiplied by dots.
+  const auto of_experts = [&](std::int64_t step, std::int64_t k = 2048) {
+    const auto config = choose_tiles(card, DType::kQ8_0, 2048, k, step, 8, 128, {}, on);
+    return config && config->strips ? config->tokens : 0;
+  };
+  CHECK((of_experts(8) == 8 && of_experts(64) == 8 && of_experts(128) == 16 && of_experts(256) == 32));
+  CHECK((of_experts(8, 2080) == 0 && !choose_tiles(card, DType::kQ8_0, 2048, 2080, 8, 8, 128, {}, on).has_value()));
+}
+
+}  // namespace forge::codegen::tests
