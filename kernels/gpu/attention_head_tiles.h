@@ -133,7 +133,7 @@ struct AttentionHeadTiles : AttentionRow<C> {
     return {Pool::row(pool_slot, job.kv_head), job.oldest - chunk * kChunk, newest - chunk * kChunk};
   }
 
-  template <bool Whole>
+  /// Without scales.
   FORGE_DEVICE static void load_keys(const Args& args, const Place& place, Keys& out) {
     using Rows = typename Pool::template Rows<kHeadDim>;
     const u8* rows = Rows::at(args.k, place.row, 0);
@@ -141,14 +141,13 @@ struct AttentionHeadTiles : AttentionRow<C> {
     for (int t = 0; t < kTiles; ++t) {
       FORGE_UNROLL
       for (int h = 0; h < kRows; ++h) {
-        const int token = slot() * kKeyTokens + t * kRows + h, row = Whole ? token : place.seen(token);
+        const int token = slot() * kKeyTokens + t * kRows + h;
         FORGE_UNROLL
         for (int j = 0; j < kKeyUnits; ++j)
-          out.units[t][h][j] = load16(rows + row * Rows::kRowBytes + key_unit(j) * 16);
+          out.units[t][h][j] = load16(rows + place.seen(token) * Rows::kRowBytes + key_unit(j) * 16);
       }
     }
   }
-  template <bool Whole>
   FORGE_DEVICE static void load_values(const Args& args, const Place& place, Values& out) {
     using Rows = typename Pool::template Rows<kValueDim>;
     const u8* rows = Rows::at(args.v, place.row, 0);
@@ -156,10 +155,11 @@ struct AttentionHeadTiles : AttentionRow<C> {
     for (int t = 0; t < kTiles; ++t) {
       FORGE_UNROLL
       for (int i = 0; i < kRun; ++i) {
-        const int token = value_token0() + value_token(t, i), row = Whole ? token : place.seen(token);
+        const int token = value_token0() + value_token(t, i);
         FORGE_UNROLL
         for (int n = 0; n < kPieces; ++n)
-          load_words<kPieceWords>(rows + row * Rows::kRowBytes + piece(n) * kPieceBytes, out.words[t][i][n]);
+          load_words<kPieceWords>(rows + place.seen(token) * Rows::kRowBytes + piece(n) * kPieceBytes,
+                                  out.words[t][i][n]);
       }
     }
   }
@@ -182,20 +182,6 @@ struct AttentionHeadTiles : AttentionRow<C> {
                                   out.scales[n]);
     }
   }
-  /// Without scales.
-  FORGE_DEVICE static void load_keys(const Args& args, const Place& place, Keys& out) {
-    if (place.is_whole())
-      load_keys<true>(args, place, out);
-    else
-      load_keys<false>(args, place, out);
-  }
-  FORGE_DEVICE static void load_values(const Args& args, const Place& place, Values& out) {
-    if (place.is_whole())
-      load_values<true>(args, place, out);
-    else
-      load_values<false>(args, place, out);
-  }
-
   /// Eight dimensions of the query of the block's head `column`, times the scale; zeros past the heads or dimensions.
   FORGE_DEVICE static U32x4 query_unit(const Args& args, const Job& job, int column, int eight) {
     constexpr float kFactor = C::kSoftcap > 0 ? C::kScale : C::kScale * kLog2E;
@@ -282,6 +268,7 @@ struct AttentionHeadTiles : AttentionRow<C> {
           }
         }
       }
+      keep_schedule();
     }
   }
 
