@@ -164,7 +164,7 @@ std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& at
 }
 
 /// Waves and chunks of AttentionHeadTiles. NVIDIA's compiler is asked for registers of three blocks on a unit, which
-/// suffice for one tile of heads without spills.
+/// suffice for one tile of heads without spills; of one block for more.
 void choose_head_tiles(const GpuTarget& target, const ir::AttentionAttrs& attention, const Tuning& tuning,
                        AttentionConfig& out) {
   constexpr std::int64_t kWaves = 4, kSharedMost = 40 << 10, kBlocksOfUnit = 3, kColumns = 8, kDimMost = 128;
@@ -173,7 +173,8 @@ void choose_head_tiles(const GpuTarget& target, const ir::AttentionAttrs& attent
   AttentionConfig::HeadTiles tiles;
   tiles.chunk_tiles = tuned(tuning, "attention_chunk", kTileRows) >= 2 * kTileRows ? 2 : 1;
   const bool small = out.heads_per_block <= kColumns && attention.head_dim <= kDimMost && out.waves <= kWaves;
-  if (target.vendor == driver::Vendor::kNvidia && small) tiles.min_blocks = tuned(tuning, "min_blocks", kBlocksOfUnit);
+  if (target.vendor == driver::Vendor::kNvidia)
+    tiles.min_blocks = tuned(tuning, "min_blocks", small ? kBlocksOfUnit : 1);
   out.head_tiles = tiles;
 }
 

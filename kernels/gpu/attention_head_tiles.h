@@ -72,7 +72,7 @@ struct AttentionHeadTiles : AttentionRow<C> {
   static constexpr int kAllPieces = kValueDim / kPieceDims, kPieces = ceil_div(kAllPieces, kSlots);
   static constexpr int kValueTiles = kPieces * kPieceDims / kRows;
   /// Queries are in registers, or in shared memory where that takes too many: [column][units of 8 dims].
-  static constexpr int kQueryWords = kKeyUnits * kUnitWords, kQueryWordsMost = 32;
+  static constexpr int kQueryWords = kKeyUnits * kUnitWords, kQueryWordsMost = 24;
   static constexpr bool kQueryShared = kQueryWords * kColumnTiles > kQueryWordsMost;
   static constexpr int kQueryStride = kHeadDim / 8 | 1;  ///< against bank conflicts
 
