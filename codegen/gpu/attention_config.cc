@@ -14,6 +14,7 @@ namespace {
 constexpr std::int64_t kHeadsPerBlockMax = 2;  // more heads in a block take longer than more blocks that share keys
 constexpr std::int64_t kWorkersMax = 32, kLatentWorkersMax = 64;
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
+constexpr std::int64_t kHeadTileWorkersMax = 64;
 constexpr std::int64_t kTilesPartMax = 128, kLatentPartMax = 96;
 
 /// A block has about 256 lanes: as many heads of a KV head as fit, which share keys and values, and then as many tiles
@@ -142,15 +143,54 @@ KernelText LatentConfig::kernel_text() const {
   return text;
 }
 
-// Work split of decode attention: blocks serve up to kHeadsPerBlockMax heads of a KV head, and as many workers share a
-// context as give the target attention_blocks blocks, but each worker gets at least kKeysPerWorker elements of keys.
-// With more than 16 rows (`many`) contexts are not split.
+namespace {
+
+/// Heads of a block of AttentionHeadTiles: as many of a KV head as fit into the columns of one tile, or of two for
+/// small heads; 1 if the kernel does not serve the attention, or the target has no matrix instructions.
+std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& attention, const Tuning& tuning) {
+  constexpr std::int64_t kDimLeast = 32, kDimMost = 256, kDimMostWmma = 128, kColumns = 16, kDimMostOfTwo = 128;
+  const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
+  if (!may_use_matrix_instructions(target, tuning) || tuned(tuning, "head_tiles", 1) == 0 || attention.selected > 0 ||
+      attention.head_dim % kTileRows != 0 || value_dim_of(attention) % kTileRows != 0 ||
+      attention.head_dim < kDimLeast || attention.head_dim > (wmma ? kDimMostWmma : kDimMost))
+    return 1;
+  const bool narrow = target.matrix == MatrixKind::kMma;  // its tiles have eight columns
+  const auto most =
+      tuned_positive(tuning, "heads", narrow && attention.head_dim > kDimMostOfTwo ? kColumns / 2 : kColumns);
+  std::int64_t out = 1;
+  for (std::int64_t heads = 2; heads <= std::min(most, kColumns); ++heads)
+    if (attention.heads / attention.kv_heads % heads == 0) out = heads;
+  return out;
+}
+
+/// Waves and chunks of AttentionHeadTiles. NVIDIA's compiler is asked for registers of three blocks on a unit, which
+/// suffice for one tile of heads without spills; of one block for more.
+void choose_head_tiles(const GpuTarget& target, const ir::AttentionAttrs& attention, const Tuning& tuning,
+                       AttentionConfig& out) {
+  constexpr std::int64_t kWaves = 4, kSharedMost = 40 << 10, kBlocksOfUnit = 3, kColumns = 8, kDimMost = 128;
+  out.waves = tuned_positive(tuning, "attention_waves", kWaves);
+  while (out.waves > 1 && out.waves * out.heads_per_block * value_dim_of(attention) * 4 > kSharedMost) out.waves /= 2;
+  AttentionConfig::HeadTiles tiles;
+  tiles.chunk_tiles = tuned(tuning, "attention_chunk", kTileRows) >= 2 * kTileRows ? 2 : 1;
+  const bool small = out.heads_per_block <= kColumns && attention.head_dim <= kDimMost && out.waves <= kWaves;
+  if (target.vendor == driver::Vendor::kNvidia)
+    tiles.min_blocks = tuned(tuning, "min_blocks", small ? kBlocksOfUnit : 1);
+  out.head_tiles = tiles;
+}
+
+}  // namespace
+
+// Work split of decode attention: blocks serve up to kHeadsPerBlockMax heads of a KV head, or with matrix instructions
+// a tile of them, and as many workers share a context as give the target attention_blocks blocks, but each worker gets
+// at least kKeysPerWorker elements of keys. With more than 16 rows (`many`) contexts are not split.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning, const AttentionChoice& asked) {
   AttentionConfig out;
+  if (asked.tiles.value_or(true)) out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
+  const auto tile_heads = out.tiles ? 1 : heads_of_tile(target, attention, tuning);
   const auto group = attention.heads / attention.kv_heads;
-  out.heads_per_block = group;
-  const auto heads_max = tuned_positive(tuning, "heads", kHeadsPerBlockMax);
+  out.heads_per_block = tile_heads > 1 ? tile_heads : group;
+  const auto heads_max = tile_heads > 1 ? tile_heads : tuned_positive(tuning, "heads", kHeadsPerBlockMax);
   for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
     if (group % parts == 0) out.heads_per_block = group / parts;
   const auto jobs = attention.heads / out.heads_per_block;
@@ -159,13 +199,14 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const bool large = target.loads_ahead || rows > kTokenTile, many = rows > kTokenTile;
   out.waves = tuned_positive(tuning, "attention_waves", (large ? 256 : 128) / target.wave);
   out.team_tokens = tuned_positive(tuning, "team_tokens", attention.head_dim > 256 ? 2 : large ? 4 : 8);
+  if (tile_heads > 1) choose_head_tiles(target, attention, tuning, out);
   out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
   const auto parts = (positions_seen(attention, bounds) + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const auto workers = many ? 1 : target.attention_blocks / (jobs * rows);
-  out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));
+  const auto workers_max = std::min(out.head_tiles ? kHeadTileWorkersMax : kWorkersMax, parts);
+  out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, workers_max);
   if (asked.split && !many)
     out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
-  if (asked.tiles.value_or(true)) out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
   // The grid of AttentionTiles has blocks for tiles and, behind them, blocks for single rows (attention_tiles.h).
   if (out.tiles) {
     out.workers = 1;
@@ -191,13 +232,26 @@ std::string attention_problem(const AttentionConfig& config, const ir::Attention
   return {};
 }
 
-void AttentionConfig::write_to(ConfigText& out) const {
-  out.number("kHeadsPerBlock", heads_per_block)
+KernelText AttentionConfig::kernel_text() const {
+  const std::string_view kind = tiles ? "Tiles" : head_tiles ? "HeadTiles" : "";
+  const std::string_view file = tiles ? "_tiles" : head_tiles ? "_head_tiles" : "";
+  KernelText text{.header = fmt::format("kernels/gpu/attention{}.h", file),
+                  .kernel = fmt::format("Attention{}", kind),
+                  .defaults = fmt::format("Attention{}Defaults", kind),
+                  .before = {},
+                  .blocks = blocks};
+  text.config.number("kHeadsPerBlock", heads_per_block)
       .number("kWorkers", workers)
       .number("kTokensPerWorker", tokens_per_worker)
-      .number("kWaves", waves)
-      .number("kTeamTokens", team_tokens);
-  if (tiles) write_tiles(*tiles, out);
+      .number("kWaves", waves);
+  if (head_tiles) {
+    text.min_blocks = head_tiles->min_blocks;
+    text.config.number("kChunkTiles", head_tiles->chunk_tiles);
+  } else {
+    text.config.number("kTeamTokens", team_tokens);
+  }
+  if (tiles) write_tiles(*tiles, text.config);
+  return text;
 }
 
 void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out) {

@@ -23,12 +23,18 @@ struct AttentionConfig {
     std::int64_t parts = 1;                    ///< waves that share a head's columns
     [[nodiscard]] std::int64_t waves() const;  ///< of a block
   };
+  /// Decode by matrix instructions (kernels/gpu/attention_head_tiles.h).
+  struct HeadTiles {
+    std::int64_t chunk_tiles = 1;  ///< tiles of 16 tokens in a chunk
+    std::int64_t min_blocks = 0;   ///< KernelText::min_blocks
+  };
   std::int64_t heads_per_block = 0, workers = 1, waves = 8, tokens_per_worker = 256, team_tokens = 8;
-  std::optional<Tiles> tiles;      ///< none for few rows, unsuitable head_dim, or targets without matrix instructions
-  std::int64_t blocks = 0;         ///< blocks of the grid
-  std::int64_t scratch_bytes = 0;  ///< partial results of all rows
-  /// Writes the fields as constants of the kernel's configuration.
-  void write_to(ConfigText& out) const;
+  std::optional<Tiles> tiles;  ///< none for few rows, unsuitable head_dim, or targets without matrix instructions
+  std::optional<HeadTiles> head_tiles;  ///< without `tiles`; none where heads do not share keys, and as above
+  std::int64_t blocks = 0;              ///< blocks of the grid
+  std::int64_t scratch_bytes = 0;       ///< partial results of all rows
+  /// Names the kernel and its defaults, and writes the fields as constants of its configuration.
+  [[nodiscard]] KernelText kernel_text() const;
 };
 void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out);
 /// asked: the user's choice, which is followed where possible; attention_problem() tells if it was not.

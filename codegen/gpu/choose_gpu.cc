@@ -447,10 +447,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
                                   : fmt::format("{} blocks share the context of a row", config.workers);
   if (a.selected > 0) out_.step.reason = "selected keys, " + out_.step.reason;
   if (prompt ? attention_.tiles.has_value() : attention_.split.has_value()) out_.step.reason += ", as requested";
-  KernelText text{.header = config.tiles ? "kernels/gpu/attention_tiles.h" : "kernels/gpu/attention.h",
-                  .kernel = config.tiles ? "AttentionTiles" : "Attention",
-                  .defaults = config.tiles ? "AttentionTilesDefaults" : "AttentionDefaults",
-                  .before = {}};
+  auto text = config.kernel_text();
   text.config.use("Pool", kv_.pool(a.kv_heads, a.head_dim))
       .number("kHeads", a.heads)
       .number("kTableBlocks", bounds.table_blocks)
@@ -465,15 +462,13 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
       .number("kFormat", output.format);
   if (value_dim_of(a) != a.head_dim) text.config.number("kValueDim", value_dim_of(a));
   if (query_floats != a.heads * a.head_dim) text.config.number("kQueryFloats", query_floats);
-  config.write_to(text.config);
   write_selection(node, text.config);
   if (a.selected > 0)
     text.config.number("kSelectedLists", graph_.type(graph_.operands(node).back()).cols() / a.selected);
-  text.blocks = config.blocks;
   text.threads = config.waves * target_.wave;
   const auto arguments = attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block);
-  launch(fmt::format("attention{}_{}x{}_t{}", config.tiles ? "_tiles" : "", a.heads, a.head_dim, bounds.tokens), text,
-         arguments);
+  const auto kind = config.tiles ? "_tiles" : config.head_tiles ? "_heads" : "";
+  launch(fmt::format("attention{}_{}x{}_t{}", kind, a.heads, a.head_dim, bounds.tokens), text, arguments);
   return {};
 }
 

@@ -24,40 +24,22 @@
 //
 // Waves share nothing until all chunks are done; then maxima, sums and values are merged in the order of the waves.
 //
-// Long contexts are split over up to kWorkers blocks ("workers"): they take chunks round-robin, write partial results
-// to scratch, and the last to finish merges all of them in the order of the workers (last_arrival). A worker gets at
-// least kTokensPerWorker tokens, so short contexts need no merge. The grid's size is constant, and the result depends
-// on the position only, not on which block is last. Sparse attention: the context is the list of selected_keys.h.
+// Sparse attention: the context is the list of selected_keys.h. The split over blocks is that of attention_row.h.
 
-#include "kernels/gpu/alibi.h"
-#include "kernels/gpu/attention_defaults.h"
-#include "kernels/gpu/selected_keys.h"
-#include "kernels/gpu/team_sum.h"
-#include "kernels/gpu/tile.h"
+#include "kernels/gpu/attention_row.h"
 
 namespace forge::gpu {
 
 template <class C>
-struct Attention {
-  using Pool = typename C::Pool;
-  using Format = typename Pool::Format;
-  static constexpr int kHeadDim = Pool::kHeadDim, kKvHeads = Pool::kKvHeads;
-  static constexpr int kValueDim = C::kValueDim > 0 ? C::kValueDim : kHeadDim;
-  static constexpr bool kShared = false;  ///< values are the first columns of keys
-  static constexpr int kGroup = C::kHeadsPerBlock > 0 ? C::kHeadsPerBlock : C::kHeads / kKvHeads;
-  static_assert(C::kHeads % kKvHeads == 0 && C::kHeads / kKvHeads % kGroup == 0,
-                "kGroup must divide the query heads of a KV head");
-  static constexpr int kUnit = Format::kUnit;
-  static_assert(kHeadDim % Format::kColumns == 0 && kHeadDim <= 512, "head_dim: whole units or blocks, at most 512");
-  static_assert(kValueDim % Format::kColumns == 0 && kValueDim <= kHeadDim, "kValueDim: the same, at most head_dim");
-  static constexpr bool kSparse = C::kSelected > 0;
-  static_assert(!kSparse || (C::kWindow == 0 && C::kChunkedTo == 0 && C::kAlibi == 0 && !Format::kScaled),
-                "sparse attention has no window, chunks, ALiBi or scales");
-
+struct Attention : AttentionRow<C> {
+  using Row = AttentionRow<C>;
+  using Row::kGroup, Row::kHeadDim, Row::kLog2E, Row::kLowest, Row::kSparse, Row::kUnit, Row::kValueDim, Row::query_at,
+      Row::row_of, Row::score_of;
+  using typename Row::Args, typename Row::Format, typename Row::Job, typename Row::Lds, typename Row::Pool,
+      typename Row::Share;
   /// The smallest power of two that is at least `units`.
   FORGE_DEVICE static constexpr int lanes_of(int units) { return units <= 1 ? 1 : 2 * lanes_of((units + 1) / 2); }
-  static constexpr int kUnits = kHeadDim / kUnit, kValueUnits = kValueDim / kUnit;  ///< units in a row of K or V
-  static constexpr int kThreads = C::kWaves * kWave;
+  static constexpr int kUnits = kHeadDim / kUnit, kValueUnits = kValueDim / kUnit;        ///< units in a row of K or V
   static constexpr int kTeamLanes = lanes_of(kUnits) < kWave ? lanes_of(kUnits) : kWave;  ///< lanes that share a token
   static constexpr int kOwn = ceil_div(kUnits, kTeamLanes);                               ///< units of a lane
   static constexpr int kTeams = kWave / kTeamLanes;
@@ -66,37 +48,10 @@ struct Attention {
   static constexpr int kChunk = kTeams * kTokens;                  ///< tokens of a chunk
   static constexpr int kStep = Format::kScaled ? 1 : kTeams;       ///< from one token of a team to the next
   static constexpr int kTeamStep = Format::kScaled ? kTokens : 1;  ///< from a team's first token to the next team's
-  static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
-  static constexpr int kJobs = C::kHeads / kGroup;  ///< blocks of a row, per worker
-  static constexpr int kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
-  static constexpr int kPartial = kValueDim + 2;  ///< floats of a partial result of a head: values, maximum, sum
-  static constexpr int kColumns = C::kHeads * kValueDim;
-  static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
   static_assert(kTeamLanes <= kWave && is_power_of_two(kTokens),
                 "a team must fit into a wave, and its tokens must be a power of two");
   static_assert(!Format::kScaled || Pool::kBlockTokens % kTokens == 0, "a team's tokens lie in one block of the pool");
 
-  struct Lds {
-    Shared<F32x4, C::kWaves * kGroup * kValueDim / 4> values;  ///< [waves][kGroup][kValueDim]
-    Shared<float, C::kWaves * kGroup> maxima, sums;            ///< [kGroup][waves]
-    Shared<u32, 1> flag;
-  };
-  /// A row with position -1 is padding: its output is zeros. K and V of all positions up to the row's own must be in
-  /// the pools already.
-  struct Args {
-    const float* q;        ///< [rows][kHeads][kHeadDim]
-    const u16 *k, *v;      ///< the layer's pools
-    const i32* positions;  ///< [rows]
-    const i32* sequences;  ///< [rows]
-    const i32* tables;     ///< [sequences][kTableBlocks]
-    const i32* counts;
-    float* scratch;       ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
-    u32* counters;        ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
-    float* out;           ///< [rows][kColumns]; written if kStored
-    u8* rows;             ///< rows of activations in that format
-    const float* sinks;   ///< [kHeads]; read only if kSinks
-    const i32* selected;  ///< [rows][kSelectedLists][kSelected]; read only if kSelected > 0
-  };
   /// A lane's part of its wave's online softmax.
   struct State {
     typename Format::Sums values[kGroup][kOwn];  ///< weighted values of the team's tokens, the lane's units
@@ -109,25 +64,6 @@ struct Attention {
   struct Chunk {
     Loaded keys, values;
   };
-  /// The block's part: query heads head0 .. head0+kGroup-1 of row t. It sees tokens oldest .. newest, which are its
-  /// positions up to its own, or with kSparse those of `keys`. table: the block table of its sequence.
-  struct Job {
-    int t, position, kv_head, head0, oldest, newest;
-    const i32* table;
-    SelectedKeys<at_least_one(C::kSelected), C::kSelectedBlock> keys;
-    [[nodiscard]] FORGE_DEVICE bool seen(int token) const { return token >= oldest && token <= newest; }
-  };
-
-  /// The score in units of log2(e), so that the softmax can use 2^x.
-  FORGE_DEVICE static float score_of(float dot) {
-    const float score = dot * C::kScale;
-    if constexpr (C::kSoftcap > 0) {
-      return softcap(score, C::kSoftcap) * kLog2E;
-    } else {
-      return score * kLog2E;
-    }
-  }
-
   /// The lane's number in its team, which is the first unit that it holds (Units or more: none).
   FORGE_DEVICE static int unit() { return lane_id() % kTeamLanes; }
   FORGE_DEVICE static int team() { return lane_id() / kTeamLanes; }
@@ -138,13 +74,6 @@ struct Attention {
   }
   /// Position of the i-th token that the lane's team has of a chunk.
   FORGE_DEVICE static int token_of(int chunk, int i) { return chunk * kChunk + i * kStep + team() * kTeamStep; }
-  /// The number of a token's row in the pools.
-  FORGE_DEVICE static u64 row_of(const Job& job, int token) {
-    if constexpr (kSparse) token = job.keys.position_of(token);
-    const int slot = load(job.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
-    return Pool::row(slot, job.kv_head);
-  }
-
   /// Where a lane's part of a chunk is. The lane loads the team's tokens token0 + from .. token0 + to.
   struct Place {
     int token0, from, to;
@@ -213,12 +142,6 @@ struct Attention {
       load_one<kValueDim>(args.v, own, i, out.values);
     }
   }
-  /// Index of a head's query, in floats.
-  FORGE_DEVICE static u64 query_at(int t, int head) {
-    if constexpr (C::kQueryFloats > 0) return static_cast<u64>(t) * C::kQueryFloats + head * kHeadDim;
-    return (static_cast<u64>(t) * C::kHeads + head) * kHeadDim;
-  }
-
   FORGE_DEVICE static void load_query(const float* q, const Job& job, Query& query) {
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
@@ -304,7 +227,7 @@ struct Attention {
 
   /// Writes the wave's values, maximum and sum of weights to shared memory. Ends with a barrier. The kSpread lanes that
   /// hold the same token are counted once.
-  FORGE_DEVICE static void share(const State& state, Lds& lds) {
+  FORGE_DEVICE static void share_state(const State& state, Lds& lds) {
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
       const float sum = sum_lanes<kWave>(lane_id() % kSpread == 0 ? state.sum[h] : 0.0f);
@@ -327,138 +250,22 @@ struct Attention {
     }
     barrier();
   }
-  /// The waves' results of a head, merged: maximum, sum of weights, and the weighted value of one dimension.
-  struct Merged {
-    float maximum, sum, value;
-  };
-  FORGE_DEVICE static Merged merged(const Lds& lds, int h, int dim) {
-    Merged out{kLowest, 0, 0};
-    FORGE_UNROLL
-    for (int wave = 0; wave < C::kWaves; ++wave)
-      out.maximum = max_of(out.maximum, lds.maxima.get(h * C::kWaves + wave));
-    FORGE_UNROLL
-    for (int wave = 0; wave < C::kWaves; ++wave) {
-      const float weight = exp2_of(lds.maxima.get(h * C::kWaves + wave) - out.maximum);
-      out.sum = fma_of(lds.sums.get(h * C::kWaves + wave), weight, out.sum);
-      out.value = fma_of(lds.values.scalar((wave * kGroup + h) * kValueDim + dim), weight, out.value);
-    }
-    return out;
-  }
-
-  /// Writes the worker's partial result: [kGroup][kPartial].
-  FORGE_DEVICE static void write_partial(const Lds& lds, float* partial) {
-    for (int i = thread_id(); i < kGroup * kValueDim; i += kThreads) {
-      const int h = i / kValueDim, dim = i % kValueDim;
-      const Merged all = merged(lds, h, dim);
-      partial[h * kPartial + dim] = all.value;
-      if (dim != 0) continue;
-      partial[h * kPartial + kValueDim] = all.maximum;
-      partial[h * kPartial + kValueDim + 1] = all.sum;
-    }
-  }
-
-  /// The output: weighted value / sum of weights (plus the sink's weight); 0 if the row saw no token.
-  FORGE_DEVICE static float divided(const Args& args, const Job& job, int h, const Merged& all) {
-    float sum = all.sum;
-    if constexpr (C::kSinks) sum += exp2_of(load(args.sinks + job.head0 + h) * kLog2E - all.maximum);
-    return sum > 0 ? all.value / sum : 0.0f;
-  }
-
-  /// Writes a column of row t of the output. 16 neighbouring lanes make 16 neighbouring columns, which are one
-  /// quantised block.
-  FORGE_DEVICE static void write(const Args& args, int t, int column, float value, bool real) {
-    if constexpr (C::kStored) store(args.out + static_cast<u64>(t) * kColumns + column, value, real);
-    if constexpr (C::kFormat > 0) store_activation<kColumns, C::kFormat>(args.rows, t, column, value, real);
-  }
-  /// Writes the whole job; each(h, dim) computes an element.
-  template <class Each>
-  FORGE_DEVICE static void write_row(const Args& args, const Job& job, Each&& each) {
-    constexpr int kCount = kGroup * kValueDim, kTurns = ceil_div(kCount, kThreads);
-    FORGE_UNROLL
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int i = turn * kThreads + thread_id();
-      const bool real = i < kCount;
-      const float value = each(real ? i / kValueDim : 0, real ? i % kValueDim : 0);
-      write(args, job.t, job.head0 * kValueDim + i, value, real);
-    }
-  }
-  /// Writes the output of the only worker.
-  FORGE_DEVICE static void write_single(const Args& args, const Job& job, const Lds& lds) {
-    write_row(args, job, [&](int h, int dim) { return divided(args, job, h, merged(lds, h, dim)); });
-  }
-  /// Merges the partial results of the first `count` workers in their order and writes the output. All loads are issued
-  /// before the first is used; to avoid a branch, missing workers load worker 0's result with weight 0.
-  FORGE_DEVICE static void write_combined(const Args& args, const Job& job, const float* partials, int count) {
-    write_row(args, job, [&](int h, int dim) {
-      float values[C::kWorkers], maxima[C::kWorkers], sums[C::kWorkers];
-      FORGE_UNROLL
-      for (int w = 0; w < C::kWorkers; ++w) {
-        const float* from = partials + ((w < count ? w : 0) * kGroup + h) * kPartial;
-        values[w] = load_fresh(from + dim);
-        maxima[w] = load_fresh(from + kValueDim);
-        sums[w] = load_fresh(from + kValueDim + 1);
-      }
-      float maximum = kLowest, sum = 0, value = 0;
-      FORGE_UNROLL
-      for (int w = 0; w < C::kWorkers; ++w) maximum = max_of(maximum, maxima[w]);
-      FORGE_UNROLL
-      for (int w = 0; w < C::kWorkers; ++w) {
-        const float weight = w < count ? exp2_of(maxima[w] - maximum) : 0.0f;
-        sum = fma_of(sums[w], weight, sum);
-        value = fma_of(values[w], weight, value);
-      }
-      return divided(args, job, h, {maximum, sum, value});
-    });
-  }
-
-  /// The first position that a row at `position` sees.
-  FORGE_DEVICE static int oldest_of(int position) {
-    int oldest = C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0;
-    if constexpr (C::kChunkedTo > 0) {
-      const int begin = position > 0 ? position / C::kChunkedTo * C::kChunkedTo : 0;
-      if (begin > oldest) oldest = begin;
-    }
-    return oldest;
-  }
-  /// The job of part `part` of row t. Reads the step's inputs only, so it need not wait for the producer.
-  FORGE_DEVICE static Job job_of(const Args& args, int t, int part) {
-    const int position = uniform(load(args.positions + t)), head0 = part * kGroup;
-    const int sequence = position < 0 ? 0 : load(args.sequences + t);
-    return {t,
-            position,
-            head0 / (C::kHeads / kKvHeads),
-            head0,
-            oldest_of(position),
-            position,
-            args.tables + static_cast<u64>(sequence) * C::kTableBlocks,
-            {}};
-  }
-  /// Gives the job its list of selected positions, which an earlier kernel of the step has written.
-  FORGE_DEVICE static void find_keys(const Args& args, Job& job) {
-    const int list = job.t * C::kSelectedLists + (C::kSelectedLists > 1 ? job.kv_head : 0);
-    job.keys = {args.selected + static_cast<u64>(list) * C::kSelected};
-    job.newest = uniform(job.keys.tokens(job.position)) - 1;
-  }
-
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     release_consumers();
     run_block(args, lds, block_id());
   }
   /// Runs block `id` of kBlocks: [rows][kJobs][kWorkers].
   FORGE_DEVICE static void run_block(const Args& args, Lds& lds, int id) {
-    const int t = id / (kJobs * C::kWorkers), part = id % (kJobs * C::kWorkers) / C::kWorkers;
-    const int worker = id % C::kWorkers;
+    const int t = Row::row_of_block(id);
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
-    Job job = job_of(args, t, part);
+    Job job = Row::job_of(args, t, Row::part_of(id));
     if constexpr (kSparse) {
       wait_for_producer();
-      find_keys(args, job);
+      Row::find_keys(args, job);
     }
-    const int oldest = job.oldest / kChunk, end = job.newest < 0 ? oldest : job.newest / kChunk + 1;
-    const int wanted = ceil_div(end - oldest, kChunksPerWorker);
-    const int workers = wanted < 1 ? 1 : wanted < C::kWorkers ? wanted : C::kWorkers;
-    if (worker >= workers) return;
-    const int first = oldest + worker + workers * wave_id(), stride = workers * C::kWaves;
+    Share share;
+    if (!Row::template find_share<kChunk>(job, id, share)) return;
+    const int first = share.first, end = share.end, stride = share.stride;
 
     // With one row in the step, all keys and values except its own were written by earlier steps, so the first chunk is
     // loaded before the producer (which writes the row's own key and value) has ended; that token is loaded afterwards.
@@ -484,15 +291,8 @@ struct Attention {
     FORGE_LOOP
     for (int chunk = first; chunk < end; chunk += stride)
       add_chunk(args, job, query, chunk, chunk + stride < end ? chunk + stride : -1, loaded, state);
-    share(state, lds);
-    if (C::kWorkers > 1 && workers > 1) {
-      float* partials = args.scratch + (static_cast<u64>(t) * kJobs + part) * C::kWorkers * kGroup * kPartial;
-      write_partial(lds, partials + static_cast<u64>(worker) * kGroup * kPartial);
-      if (!last_arrival(args.counters + t * kJobs + part, static_cast<u32>(workers), lds.flag)) return;
-      write_combined(args, job, partials, workers);
-    } else {
-      write_single(args, job, lds);
-    }
+    share_state(state, lds);
+    Row::finish(args, job, share, lds);
   }
 };
 

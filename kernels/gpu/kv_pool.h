@@ -11,6 +11,8 @@
 //   Loaded        for attention.h: a lane's units of some rows. open() makes one ready to be multiplied
 //   Query, Sums   for attention.h: a unit of a query; sums of weighted values. add_product, add_weighted, scale,
 //   finished TileKey, TileValues   for attention_tiles.h: the same for matrix tiles, as F16 numbers
+//   expand_unit,  for attention_head_tiles.h, as F16 numbers too: a unit in pairs of neighbouring elements; a word of
+//   pair_tokens   two tokens in pairs of the same element
 //
 // KvF16   [block][kv_heads][block_tokens][Dim] f16
 // KvQ8_0  [block][kv_heads] of: [block_tokens][Dim] int8, then scales [Dim / 32][block_tokens] f16. It is 34 bytes for
@@ -20,6 +22,35 @@
 #include "kernels/gpu/formats.h"
 
 namespace forge::gpu {
+
+/// Loads 1, 2 or a multiple of 4 words, aligned to their size or 16 bytes.
+template <int Count>
+FORGE_DEVICE void load_words(const u8* from, u32 (&out)[Count]) {
+  static_assert(Count % 4 == 0 || Count == 2 || Count == 1, "whole loads");
+  if constexpr (Count == 1) {
+    out[0] = load4(from);
+  } else if constexpr (Count == 2) {
+    const U32x2 two = load8(from);
+    out[0] = two.at[0];
+    out[1] = two.at[1];
+  } else {
+    FORGE_UNROLL
+    for (int i = 0; i < Count / 4; ++i) {
+      const U32x4 four = load16(from + i * 16);
+      FORGE_UNROLL
+      for (int w = 0; w < 4; ++w) out[i * 4 + w] = four.at[w];
+    }
+  }
+}
+/// Loads 1, 2, 4 or a multiple of 8 neighbouring f16 elements, two in a word; aligned to their size or 16 bytes.
+template <int Count, int Words>
+FORGE_DEVICE void load_halves(const u16* from, u32 (&out)[Words]) {
+  static_assert(Words == ceil_div(Count, 2) && (Count % 8 == 0 || (Count < 8 && is_power_of_two(Count))));
+  if constexpr (Count == 1)
+    out[0] = load(from);
+  else
+    load_words<Words>(reinterpret_cast<const u8*>(from), out);
+}
 
 struct KvF16 {
   static constexpr int kUnit = 8, kColumns = 8;
@@ -69,6 +100,15 @@ struct KvF16 {
   }
   FORGE_DEVICE static const Sums& finished(const Sums& sums) { return sums; }
 
+  FORGE_DEVICE static void expand_unit(const U32x4& unit, u32 /*scale*/, u32 (&pairs)[kUnit / 2]) {
+    FORGE_UNROLL
+    for (int w = 0; w < 4; ++w) pairs[w] = unit.at[w];
+  }
+  FORGE_DEVICE static void pair_tokens(u32 first, u32 second, u32 /*scales*/, u32 (&pairs)[2]) {
+    pairs[0] = low_halves(first, second);
+    pairs[1] = high_halves(first, second);
+  }
+
   /// Eight elements of a key.
   struct TileKey {
     U32x4 halves;
@@ -102,6 +142,8 @@ struct KvQ8_0 {
   static constexpr int kUnit = 16, kColumns = 32;
   static constexpr bool kScaled = true;
   static constexpr float kRaised = 128;  ///< what raised() adds to a byte
+  /// In f16: two times -(kHalfBias + kRaised), and the bits that turn a byte into kHalfBias + kRaised + the byte.
+  static constexpr u32 kOffsets = 0xe480e480u, kRaisedHalves = 0x64806480u;
 
   template <int Dim, int BlockTokens>
   struct Rows {
@@ -148,23 +190,7 @@ struct KvQ8_0 {
     /// Loads the scales of the tokens from number `row` on, of a lane's unit.
     template <class Rows>
     FORGE_DEVICE void load_scales(const u16* pool, u64 row, int unit, int own) {
-      const u16* from = pool + Rows::scale_index(row, unit * kUnit);
-      if constexpr (Tokens == 1)
-        scales[own][0] = gpu::load(from);
-      else if constexpr (Tokens == 2)
-        scales[own][0] = load4(from);
-      else if constexpr (Tokens == 4) {
-        const U32x2 four = load8(from);
-        scales[own][0] = four.at[0];
-        scales[own][1] = four.at[1];
-      } else {
-        FORGE_UNROLL
-        for (int eight = 0; eight < kPairs / 4; ++eight) {
-          const U32x4 some = load16(from + eight * 8);
-          FORGE_UNROLL
-          for (int j = 0; j < 4; ++j) scales[own][eight * 4 + j] = some.at[j];
-        }
-      }
+      load_halves<Tokens>(pool + Rows::scale_index(row, unit * kUnit), scales[own]);
     }
     /// Loads the scale of token i alone, which the producer has written after load_scales. Its cache line is in the
     /// first cache already, so this load goes past it.
@@ -235,6 +261,23 @@ struct KvQ8_0 {
     FORGE_UNROLL
     for (int j = 0; j < kUnit; ++j) sums.at[j] = fma_of(-kRaised, sums.weights, sums.at[j]);
     return sums;
+  }
+
+  /// scale: in both halves. The products are rounded once.
+  FORGE_DEVICE static void expand_unit(const U32x4& unit, u32 scale, u32 (&pairs)[kUnit / 2]) {
+    FORGE_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      const u32 bytes = raised(unit.at[w]);
+      pairs[2 * w] = fma_halves(add_halves(byte_halves<0>(bytes), kOffsets), scale, 0);
+      pairs[2 * w + 1] = fma_halves(add_halves(byte_halves<1>(bytes), kOffsets), scale, 0);
+    }
+  }
+  /// scales: of the two tokens.
+  FORGE_DEVICE static void pair_tokens(u32 first, u32 second, u32 scales, u32 (&pairs)[4]) {
+    const u32 words[2] = {low_halves(first, second), high_halves(first, second)};
+    FORGE_UNROLL
+    for (int j = 0; j < 4; ++j)
+      pairs[j] = fma_halves(add_halves((words[j / 2] >> j % 2 * 8 & 0x00ff00ffu) ^ kRaisedHalves, kOffsets), scales, 0);
   }
 
   struct TileKey {

@@ -253,6 +253,35 @@ FORGE_DEVICE int column_of_b(int lane, int half, int i) {
     return Tile::b_unit(lane, word / 4) * 8 + word % 4 * 2 + i % 2;
 }
 
+/// The lane's fragment of B whose Bt is the transpose of a tile of sums in f16: the sums of columns of C over k of the
+/// next product. c: 16 rows (k). MFMA and gfx12 have the same layout for both.
+///
+///   gfx11     the halves of the wave have even and odd rows, and swap them: word w of each makes words 2w and 2w + 1
+///   NVIDIA    two 8x8 matrices are transposed: lane 4q + p gets elements 2p and 2p + 1 of column q, which lanes
+///             8p + q / 2 and 8p + 4 + q / 2 have in their half q % 2
+template <class Tile>
+FORGE_DEVICE void transpose_sums(const float (&c)[Tile::Fragments::kC], u32 (&b)[Tile::Fragments::kB / 2]) {
+  constexpr int kWords = Tile::Fragments::kC / 2;
+  u32 words[kWords];
+  FORGE_UNROLL
+  for (int w = 0; w < kWords; ++w) words[w] = f16_pair(c[2 * w], c[2 * w + 1]);
+  FORGE_UNROLL
+  for (int w = 0; w < kWords; ++w) {
+    if constexpr (Tile::kPairsInRow) {
+      const int column = lane_id() / 4, source = lane_id() % 4 * 8 + column / 2;
+      const u32 first = shuffle(words[w], source), second = shuffle(words[w], source + 4);
+      b[w] = column % 2 == 0 ? low_halves(first, second) : high_halves(first, second);
+    } else if constexpr (Tile::kGroups == 1) {
+      const u32 other = shuffle_xor<16>(words[w]);
+      const u32 even = lane_id() < 16 ? words[w] : other, odd = lane_id() < 16 ? other : words[w];
+      b[2 * w] = low_halves(even, odd);
+      b[2 * w + 1] = high_halves(even, odd);
+    } else {
+      b[w] = words[w];
+    }
+  }
+}
+
 inline constexpr int kHalves = 2;  ///< instructions that 32 columns of k take
 /// One instruction: sums += a * b, of the words of the lane's fragments.
 template <class Tile>

@@ -40,5 +40,13 @@ FORGE_DEVICE float sum_teams(float value) {
   else
     return value;
 }
+/// Their maximum.
+template <int Lanes>
+FORGE_DEVICE float max_teams(float value) {
+  if constexpr (Lanes < kWave)
+    return max_teams<2 * Lanes>(max_of(value, shuffle_xor<Lanes>(value)));
+  else
+    return value;
+}
 
 }  // namespace forge::gpu

@@ -1,0 +1,495 @@
+#pragma once
+// Decode attention over the paged KV pool by matrix instructions, for KV heads that several query heads share: the
+// columns of a tile are those heads. The work of a block and its end: attention_row.h. A chunk is kChunkTiles tiles of
+// 16 tokens, and a wave computes for it
+//
+//   scores     = K [tokens][dims] * Q^T [dims][heads]        rows of the tile: tokens
+//   weights    online softmax (attention.h has it) over the tokens of a column; F16, raised by 2^kRaise
+//   values^T  += V^T [dims][tokens] * weights [tokens][heads]   rows of the tile: dimensions
+//
+// Both results have heads in columns, so a lane keeps the maxima, sums and factors of its own heads only. Keys and
+// values go from memory to registers in whole units and stay there: the instruction's columns of k are permuted.
+//
+// Keys: a lane has kRowsOfA rows of a tile, and kGroups lanes share them, whose units alternate. Its tokens of all
+// tiles of a chunk follow each other, so that their scales are one load. NVIDIA, two tiles, head_dim 64 in f16:
+//
+//   lane            0       1       2       3       4 ...         tile 0   rows q, q + 8: tokens 4q, 4q + 1
+//   tokens          0 .. 3  0 .. 3  0 .. 3  0 .. 3  4 .. 7        tile 1   rows q, q + 8: tokens 4q + 2, 4q + 3
+//   units of each   0, 4    1, 5    2, 6    3, 7    0, 4
+//
+// Values: the lanes that hold the rows q and q + 8 of A have every kSlots-th piece (up to 16 bytes) of the values of
+// their tokens of k. A word of a piece gives the words of several tiles, by pairing its elements with those of the next
+// token:
+//
+//   element e of piece n    tile (n * kPieceDims + e) / kRowsOfA, the lane's row number e % kRowsOfA
+//
+// The next chunk's keys are loaded when this one's are multiplied, its values likewise, and the entry of the block
+// table one chunk earlier. Tokens that are not seen are loaded from the row of one that is: their weights are zeros,
+// which NaN would survive.
+
+#include "kernels/gpu/attention_row.h"
+#include "kernels/gpu/matrix_tile.h"
+
+namespace forge::gpu {
+
+/// Defaults. A configuration derives from this and names what AttentionDefaults needs.
+struct AttentionHeadTilesDefaults : AttentionDefaults {
+  using Tile = NativeTile;
+  static constexpr int kChunkTiles = 1;  ///< tiles of 16 tokens in a chunk: 1 or 2
+};
+
+template <class C>
+struct AttentionHeadTiles : AttentionRow<C> {
+  using Row = AttentionRow<C>;
+  using T = typename C::Tile;
+  using Row::kGroup, Row::kHeadDim, Row::kLog2E, Row::kLowest, Row::kThreads, Row::kUnit, Row::kValueDim;
+  using typename Row::Args, typename Row::Format, typename Row::Job, typename Row::Pool, typename Row::Share;
+  static constexpr int kTiles = C::kChunkTiles;
+  static constexpr int kChunk = T::kM * kTiles, kSums = T::Fragments::kC;
+  static constexpr int kColumnTiles = ceil_div(kGroup, T::kN);
+  static constexpr int kHeadsOfLane = T::kPairsInRow ? 2 : 1;  ///< columns of a tile of sums
+  static constexpr float kRaise = 10;                          ///< as in attention_tiles.h
+  static constexpr int kRows = T::kRowsOfA, kSlots = T::kM / kRows, kGroups = T::kGroups;
+  static constexpr int kRun = T::kK / kGroups, kRunWords = kRun / 2;  ///< columns of k of a lane, and words of them
+  static_assert(T::kM == 16 && T::kLanes == kWave && T::kF16 && T::kK == T::kM,
+                "the tile must be f16, 16 rows and 16 columns of k, and of this wave size");
+  static_assert(!Row::kSparse, "positions are not selected");
+  static_assert(Pool::kBlockTokens % kChunk == 0, "a chunk must lie in one block of the pool");
+  // Keys: units of a lane, padded to whole runs.
+  static constexpr int kUnits = kHeadDim / kUnit, kUnitWords = kUnit / 2;
+  static constexpr int kUnitsOfRun = kRunWords > kUnitWords ? kRunWords / kUnitWords : 1;
+  static constexpr int kKeyUnits = ceil_div(ceil_div(kUnits, kGroups), kUnitsOfRun) * kUnitsOfRun;
+  static constexpr bool kKeysPadded = kKeyUnits * kGroups > kUnits;
+  static constexpr int kKeyTokens = kRows * kTiles, kValueTokens = kRun * kTiles;  ///< of a lane
+  // Values: pieces of a lane.
+  static constexpr int kElement = 16 / kUnit, kWordDims = 4 / kElement;
+  static constexpr int piece_bytes() {
+    int bytes = 16;
+    while (bytes > 4 * kElement && bytes * kSlots > kValueDim * kElement) bytes /= 2;
+    return bytes;
+  }
+  static constexpr int kPieceBytes = piece_bytes(), kPieceWords = kPieceBytes / 4, kPieceDims = kPieceBytes / kElement;
+  static constexpr int kAllPieces = kValueDim / kPieceDims, kPieces = ceil_div(kAllPieces, kSlots);
+  static constexpr int kValueTiles = kPieces * kPieceDims / kRows;
+  /// Queries are in registers, or in shared memory where that takes too many: [column][units of 8 dims].
+  static constexpr int kQueryWords = kKeyUnits * kUnitWords, kQueryWordsMost = 24;
+  static constexpr bool kQueryShared = kQueryWords * kColumnTiles > kQueryWordsMost;
+  static constexpr int kQueryStride = kHeadDim / 8 | 1;  ///< against bank conflicts
+
+  struct Lds : Row::Lds {
+    Shared<U32x4, kQueryShared ? kColumnTiles * T::kN * kQueryStride : 1> query;
+  };
+  using Query = u32[kQueryShared ? 1 : kColumnTiles][kQueryShared ? 1 : kQueryWords];
+  /// A lane's part of a chunk's keys. scales: of its tokens in pairs.
+  struct Keys {
+    U32x4 units[kTiles][kRows][kKeyUnits];
+    u32 scales[kKeyUnits][ceil_div(kKeyTokens, 2)];
+  };
+  struct Values {
+    u32 words[kTiles][kRun][kPieces][kPieceWords];
+    u32 scales[kPieces][kValueTokens / 2];
+  };
+  /// A lane's part of its wave's online softmax. maximum: less kRaise.
+  struct State {
+    float values[kValueTiles][kColumnTiles][kSums];
+    float maximum[kColumnTiles][kHeadsOfLane], sum[kColumnTiles][kHeadsOfLane];
+  };
+  using Scores = float[kTiles][kColumnTiles][kSums];
+  using Weights = u32[kTiles][kColumnTiles][T::Fragments::kB / 2];
+  /// A chunk: the row of its first token in the pools, and which of its tokens are seen, from .. to (may lie outside).
+  struct Place {
+    u64 row;
+    int from, to;
+    [[nodiscard]] FORGE_DEVICE bool is_whole() const { return from <= 0 && to >= kChunk - 1; }
+    [[nodiscard]] FORGE_DEVICE bool sees(int token) const { return token >= from && token <= to; }
+    /// The token, or the nearest one that is seen.
+    [[nodiscard]] FORGE_DEVICE int seen(int token) const { return token < from ? from : token > to ? to : token; }
+  };
+
+  /// The token of a chunk that is row `row` of tile `tile`.
+  FORGE_DEVICE static constexpr int token_of(int tile, int row) {
+    return row % kSlots * kKeyTokens + tile * kRows + row / kSlots;
+  }
+  /// The lane's i-th token of a tile of values, of the kValueTokens from value_token0() on.
+  FORGE_DEVICE static constexpr int value_token(int tile, int i) { return token_of(tile, T::b_k(0, i)); }
+  FORGE_DEVICE static int value_token0() { return T::group(lane_id()) * kValueTokens; }
+  FORGE_DEVICE static int slot() { return T::row_of_a(lane_id(), 0); }
+  FORGE_DEVICE static int key_unit(int j) {
+    const int unit = T::group(lane_id()) + j * kGroups;
+    return kKeysPadded && unit >= kUnits ? kUnits - 1 : unit;
+  }
+  FORGE_DEVICE static int piece(int n) {
+    const int at = slot() + n * kSlots;
+    return kPieces * kSlots > kAllPieces && at >= kAllPieces ? kAllPieces - 1 : at;
+  }
+  FORGE_DEVICE static constexpr int head_of(int i) { return T::kPairsInRow ? i % 2 : 0; }
+
+  /// The slot of a chunk's first token in the pools.
+  FORGE_DEVICE static int pool_slot(const Job& job, int chunk) {
+    const int token = chunk * kChunk;
+    return load(job.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
+  }
+  FORGE_DEVICE static Place place_of(const Job& job, int chunk, int pool_slot, int newest) {
+    return {Pool::row(pool_slot, job.kv_head), job.oldest - chunk * kChunk, newest - chunk * kChunk};
+  }
+
+  /// Without scales.
+  FORGE_DEVICE static void load_keys(const Args& args, const Place& place, Keys& out) {
+    using Rows = typename Pool::template Rows<kHeadDim>;
+    const u8* rows = Rows::at(args.k, place.row, 0);
+    FORGE_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      FORGE_UNROLL
+      for (int h = 0; h < kRows; ++h) {
+        const int token = slot() * kKeyTokens + t * kRows + h;
+        FORGE_UNROLL
+        for (int j = 0; j < kKeyUnits; ++j)
+          out.units[t][h][j] = load16(rows + place.seen(token) * Rows::kRowBytes + key_unit(j) * 16);
+      }
+    }
+  }
+  FORGE_DEVICE static void load_values(const Args& args, const Place& place, Values& out) {
+    using Rows = typename Pool::template Rows<kValueDim>;
+    const u8* rows = Rows::at(args.v, place.row, 0);
+    FORGE_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      FORGE_UNROLL
+      for (int i = 0; i < kRun; ++i) {
+        const int token = value_token0() + value_token(t, i);
+        FORGE_UNROLL
+        for (int n = 0; n < kPieces; ++n)
+          load_words<kPieceWords>(rows + place.seen(token) * Rows::kRowBytes + piece(n) * kPieceBytes,
+                                  out.words[t][i][n]);
+      }
+    }
+  }
+  /// Loads the scales of all tokens, seen or not.
+  FORGE_DEVICE static void load_key_scales(const Args& args, const Place& place, Keys& out) {
+    if constexpr (Format::kScaled) {
+      using Rows = typename Pool::template Rows<kHeadDim>;
+      FORGE_UNROLL
+      for (int j = 0; j < kKeyUnits; ++j)
+        load_halves<kKeyTokens>(args.k + Rows::scale_index(place.row, key_unit(j) * kUnit) + slot() * kKeyTokens,
+                                out.scales[j]);
+    }
+  }
+  FORGE_DEVICE static void load_value_scales(const Args& args, const Place& place, Values& out) {
+    if constexpr (Format::kScaled) {
+      using Rows = typename Pool::template Rows<kValueDim>;
+      FORGE_UNROLL
+      for (int n = 0; n < kPieces; ++n)
+        load_halves<kValueTokens>(args.v + Rows::scale_index(place.row, piece(n) * kPieceDims) + value_token0(),
+                                  out.scales[n]);
+    }
+  }
+  /// Eight dimensions of the query of the block's head `column`, times the scale; zeros past the heads or dimensions.
+  FORGE_DEVICE static U32x4 query_unit(const Args& args, const Job& job, int column, int eight) {
+    constexpr float kFactor = C::kSoftcap > 0 ? C::kScale : C::kScale * kLog2E;
+    U32x4 out{};
+    if (column >= kGroup || eight * 8 >= kHeadDim) return out;
+    const float* from = args.q + Row::query_at(job.t, job.head0 + column) + eight * 8;
+    FORGE_UNROLL
+    for (int quad = 0; quad < 2; ++quad) {
+      const auto four = __builtin_bit_cast(F32x4, load16(from + quad * 4));
+      out.at[2 * quad] = f16_pair(four.at[0] * kFactor, four.at[1] * kFactor);
+      out.at[2 * quad + 1] = f16_pair(four.at[2] * kFactor, four.at[3] * kFactor);
+    }
+    return out;
+  }
+  FORGE_DEVICE static void load_query(const Args& args, const Job& job, Query& query, Lds& lds) {
+    if constexpr (kQueryShared) {
+      constexpr int kEights = kHeadDim / 8, kAll = kColumnTiles * T::kN * kEights;
+      for (int i = thread_id(); i < kAll; i += kThreads)
+        lds.query.set(i / kEights * kQueryStride + i % kEights, query_unit(args, job, i / kEights, i % kEights));
+      barrier();
+    } else {
+      FORGE_UNROLL
+      for (int c = 0; c < kColumnTiles; ++c) {
+        FORGE_UNROLL
+        for (int e = 0; e < kQueryWords / 4; ++e) {
+          const int j = e / (kUnit / 8), eight = (T::group(lane_id()) + j * kGroups) * (kUnit / 8) + e % (kUnit / 8);
+          const U32x4 unit = query_unit(args, job, c * T::kN + T::b_row(lane_id(), 0), eight);
+          FORGE_UNROLL
+          for (int w = 0; w < 4; ++w) query[c][e * 4 + w] = unit.at[w];
+        }
+      }
+    }
+  }
+  /// The words of the lane's run number `run` of a query.
+  FORGE_DEVICE static void query_run(const Query& query, const Lds& lds, int c, int run, u32 (&out)[kRunWords]) {
+    if constexpr (kQueryShared) {
+      constexpr int kEightsOfUnit = kUnit / 8;
+      const int column = c * T::kN + T::b_row(lane_id(), 0);
+      FORGE_UNROLL
+      for (int w = 0; w < kRunWords; w += 2) {
+        const int word = run * kRunWords + w, j = word / kUnitWords;
+        const int eight = (T::group(lane_id()) + j * kGroups) * kEightsOfUnit + word % kUnitWords / 4;
+        const bool real = !kKeysPadded || eight < kHeadDim / 8;
+        const U32x2 two = lds.query.half_of(column * kQueryStride + (real ? eight : 0), word % 4 / 2);
+        out[w] = real ? two.at[0] : 0;
+        out[w + 1] = real ? two.at[1] : 0;
+      }
+    } else {
+      FORGE_UNROLL
+      for (int w = 0; w < kRunWords; ++w) out[w] = query[c][run * kRunWords + w];
+    }
+  }
+
+  FORGE_DEVICE static void multiply_keys(const Keys& keys, const Query& query, const Lds& lds, Scores& scores) {
+    FORGE_UNROLL
+    for (int j = 0; j < kKeyUnits; j += kUnitsOfRun) {
+      FORGE_UNROLL
+      for (int t = 0; t < kTiles; ++t) {
+        u32 pairs[kRows][kUnitsOfRun][kUnitWords];
+        FORGE_UNROLL
+        for (int h = 0; h < kRows; ++h) {
+          FORGE_UNROLL
+          for (int u = 0; u < kUnitsOfRun; ++u) {
+            const int token = t * kRows + h;
+            const u32 scales = keys.scales[j + u][token / 2];
+            Format::expand_unit(keys.units[t][h][j + u],
+                                token % 2 == 0 ? low_halves(scales, scales) : high_halves(scales, scales), pairs[h][u]);
+          }
+        }
+        FORGE_UNROLL
+        for (int first = 0; first < kUnitsOfRun * kUnitWords; first += kRunWords) {
+          u32 a[kRunWords * kRows];
+          FORGE_UNROLL
+          for (int w = 0; w < kRunWords; ++w) {
+            FORGE_UNROLL
+            for (int h = 0; h < kRows; ++h)
+              a[w * kRows + h] = pairs[h][(first + w) / kUnitWords][(first + w) % kUnitWords];
+          }
+          FORGE_UNROLL
+          for (int c = 0; c < kColumnTiles; ++c) {
+            u32 b[kRunWords];
+            query_run(query, lds, c, (j * kUnitWords + first) / kRunWords, b);
+            multiply_fragments<T>(a, b, scores[t][c]);
+          }
+        }
+      }
+      keep_schedule();
+    }
+  }
+
+  /// The scores in units of log2(e), with what the attributes add; unseen tokens' are such that their weights are 0.
+  FORGE_DEVICE static void finish_scores(const Job& job, int chunk, const Place& place, Scores& scores) {
+    const bool whole = place.is_whole();
+    FORGE_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      FORGE_UNROLL
+      for (int c = 0; c < kColumnTiles; ++c) {
+        FORGE_UNROLL
+        for (int i = 0; i < kSums; ++i) {
+          const int token = token_of(t, T::c_row(lane_id(), i));
+          float& score = scores[t][c][i];
+          if constexpr (C::kSoftcap > 0) score = softcap(score, C::kSoftcap) * kLog2E;
+          if constexpr (C::kAlibi > 0)
+            score -= alibi_slope<C>(job.head0 + c * T::kN + T::c_column(lane_id(), i)) *
+                     static_cast<float>(job.position - chunk * kChunk - token);
+          if (!whole && !place.sees(token)) score = 2 * kLowest;
+        }
+      }
+    }
+  }
+  /// Turns scores into weights and scales what has been summed so far.
+  FORGE_DEVICE static void update(Scores& scores, Weights& weights, State& state) {
+    FORGE_UNROLL
+    for (int c = 0; c < kColumnTiles; ++c) {
+      float keep[kHeadsOfLane];
+      FORGE_UNROLL
+      for (int e = 0; e < kHeadsOfLane; ++e) {
+        float most = 2 * kLowest;
+        FORGE_UNROLL
+        for (int t = 0; t < kTiles; ++t) {
+          FORGE_UNROLL
+          for (int i = 0; i < kSums; ++i)
+            if (head_of(i) == e) most = max_of(most, scores[t][c][i]);
+        }
+        const float maximum = max_of(state.maximum[c][e], max_teams<T::kRowLanes>(most) - kRaise);
+        keep[e] = exp2_of(state.maximum[c][e] - maximum);
+        state.maximum[c][e] = maximum;
+        float sum = 0;
+        FORGE_UNROLL
+        for (int t = 0; t < kTiles; ++t) {
+          FORGE_UNROLL
+          for (int i = 0; i < kSums; ++i) {
+            if (head_of(i) != e) continue;
+            scores[t][c][i] = exp2_of(scores[t][c][i] - maximum);
+            sum += scores[t][c][i];
+          }
+        }
+        state.sum[c][e] = fma_of(state.sum[c][e], keep[e], sum);
+      }
+      FORGE_UNROLL
+      for (int t = 0; t < kTiles; ++t) transpose_sums<T>(scores[t][c], weights[t][c]);
+      FORGE_UNROLL
+      for (int tile = 0; tile < kValueTiles; ++tile) {
+        FORGE_UNROLL
+        for (int i = 0; i < kSums; ++i) state.values[tile][c][i] *= keep[head_of(i)];
+      }
+    }
+  }
+
+  /// Makes the scales of unseen tokens zeros.
+  FORGE_DEVICE static void clear_scales(const Place& place, Values& values) {
+    FORGE_UNROLL
+    for (int i = 0; i < kValueTokens; ++i) {
+      if (place.sees(value_token0() + i)) continue;
+      FORGE_UNROLL
+      for (int n = 0; n < kPieces; ++n) values.scales[n][i / 2] &= i % 2 == 0 ? 0xffff0000u : 0xffffu;
+    }
+  }
+  /// The scales of the lane's tokens 2k and 2k + 1 of a tile.
+  FORGE_DEVICE static u32 pair_of_scales(const u32 (&scales)[kValueTokens / 2], int tile, int k) {
+    const int first = value_token(tile, 2 * k), second = value_token(tile, 2 * k + 1);
+    if (second == first + 1) return scales[first / 2];  // first is even
+    return (first % 2 == 0 ? low_halves : high_halves)(scales[first / 2], scales[second / 2]);
+  }
+  FORGE_DEVICE static void add_values(const Values& values, const Weights& weights, State& state) {
+    FORGE_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      FORGE_UNROLL
+      for (int n = 0; n < kPieces; ++n) {
+        u32 scales[kRunWords];
+        FORGE_UNROLL
+        for (int k = 0; k < kRunWords; ++k) scales[k] = Format::kScaled ? pair_of_scales(values.scales[n], t, k) : 0;
+        FORGE_UNROLL
+        for (int w = 0; w < kPieceWords; ++w) {
+          u32 pairs[kRunWords][kWordDims];
+          FORGE_UNROLL
+          for (int k = 0; k < kRunWords; ++k)
+            Format::pair_tokens(values.words[t][2 * k][n][w], values.words[t][2 * k + 1][n][w], scales[k], pairs[k]);
+          FORGE_UNROLL
+          for (int e = 0; e < kWordDims; e += kRows) {
+            u32 a[kRunWords * kRows];
+            FORGE_UNROLL
+            for (int k = 0; k < kRunWords; ++k) {
+              FORGE_UNROLL
+              for (int h = 0; h < kRows; ++h) a[k * kRows + h] = pairs[k][e + h];
+            }
+            FORGE_UNROLL
+            for (int c = 0; c < kColumnTiles; ++c)
+              multiply_fragments<T>(a, weights[t][c], state.values[(n * kPieceDims + w * kWordDims + e) / kRows][c]);
+          }
+        }
+      }
+    }
+  }
+
+  /// Adds one chunk to the wave's online softmax. The chunk at `next` (none if its row is kNoRow) is loaded into the
+  /// registers that become free.
+  static constexpr u64 kNoRow = ~static_cast<u64>(0);
+  FORGE_DEVICE static void add_chunk(const Args& args, const Job& job, const Query& query, int chunk, const Place& next,
+                                     Keys& keys, Values& values, State& state, const Lds& lds) {
+    const Place place = place_of(job, chunk, 0, job.newest);
+    Scores scores = {};
+    multiply_keys(keys, query, lds, scores);
+    if (next.row != kNoRow) {
+      load_keys(args, next, keys);
+      load_key_scales(args, next, keys);
+    }
+    finish_scores(job, chunk, place, scores);
+    Weights weights;
+    update(scores, weights, state);
+    if (Format::kScaled && !place.is_whole()) clear_scales(place, values);
+    add_values(values, weights, state);
+    if (next.row != kNoRow) {
+      load_values(args, next, values);
+      load_value_scales(args, next, values);
+    }
+  }
+
+  /// Writes the wave's values, maxima and sums of weights to shared memory. Ends with a barrier.
+  FORGE_DEVICE static void share_state(const State& state, Lds& lds) {
+    const int lane = lane_id();
+    FORGE_UNROLL
+    for (int c = 0; c < kColumnTiles; ++c) {
+      FORGE_UNROLL
+      for (int e = 0; e < kHeadsOfLane; ++e) {
+        const int head = c * T::kN + T::c_column(lane, e);
+        const float sum = sum_teams<T::kRowLanes>(state.sum[c][e]);
+        if (lane < T::kRowLanes && head < kGroup) {
+          lds.sums.set(head * C::kWaves + wave_id(), sum);
+          lds.maxima.set(head * C::kWaves + wave_id(), state.maximum[c][e]);
+        }
+      }
+      // Elements i, and with two rows of A their twins of row + 8, kTwin elements on.
+      constexpr int kTwin = kSums / kRows;
+      FORGE_UNROLL
+      for (int i = 0; i < kTwin; ++i) {
+        const int head = c * T::kN + T::c_column(lane, i);
+        FORGE_UNROLL
+        for (int n = 0; n < kPieces; ++n) {
+          const int at = T::c_row(lane, i) + n * kSlots;
+          if (head >= kGroup || at >= kAllPieces) continue;
+          FORGE_UNROLL
+          for (int first = 0; first < kPieceDims; first += 4) {
+            F32x4 four;
+            FORGE_UNROLL
+            for (int d = 0; d < 4; ++d) {
+              const int e = n * kPieceDims + first + d;
+              four.at[d] = state.values[e / kRows][c][i + e % kRows * kTwin];
+            }
+            lds.values.set(((wave_id() * kGroup + head) * kValueDim + at * kPieceDims + first) / 4, four);
+          }
+        }
+      }
+    }
+    barrier();
+  }
+
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    release_consumers();
+    const int id = block_id(), t = Row::row_of_block(id);
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
+    const Job job = Row::job_of(args, t, Row::part_of(id));
+    Share share;
+    if (!Row::template find_share<kChunk>(job, id, share)) return;
+    const int first = share.first, end = share.end, stride = share.stride;
+
+    // As in attention.h, the first chunk is loaded before the producer has ended, but for scales and the row's own
+    // token. Where that is in the chunk, the chunk is loaded again; no cache has lines of it yet.
+    const bool any = first < end;
+    const bool early =
+        C::kTokensTotal == 1 && any && (first * kChunk > job.oldest ? first * kChunk : job.oldest) < job.position;
+    Keys keys = {};
+    Values values = {};
+    const int own_slot = any ? pool_slot(job, first) : 0;
+    if (early) {
+      const Place place = place_of(job, first, own_slot, job.position - 1);
+      load_keys(args, place, keys);
+      load_values(args, place, values);
+    }
+    int slot_ahead = first + stride < end ? pool_slot(job, first + stride) : 0;
+    wait_for_producer();
+    Query query;
+    load_query(args, job, query, lds);
+    if (any) {
+      const Place place = place_of(job, first, own_slot, job.newest);
+      if (!early || first == job.position / kChunk) {
+        load_keys(args, place, keys);
+        load_values(args, place, values);
+      }
+      load_key_scales(args, place, keys);
+      load_value_scales(args, place, values);
+    }
+    State state = {};
+    FORGE_UNROLL
+    for (int c = 0; c < kColumnTiles; ++c) {
+      FORGE_UNROLL
+      for (int e = 0; e < kHeadsOfLane; ++e) state.maximum[c][e] = kLowest;
+    }
+    FORGE_LOOP
+    for (int chunk = first; chunk < end; chunk += stride) {
+      Place next = place_of(job, chunk + stride, slot_ahead, job.newest);
+      if (chunk + stride >= end) next.row = kNoRow;
+      slot_ahead = chunk + 2 * stride < end ? pool_slot(job, chunk + 2 * stride) : 0;
+      add_chunk(args, job, query, chunk, next, keys, values, state, lds);
+    }
+    share_state(state, lds);
+    Row::finish(args, job, share, lds);
+  }
+};
+
+}  // namespace forge::gpu

@@ -1,0 +1,99 @@
+// Decode attention by matrix instructions whose columns are the query heads of a KV head gives softmax(q k) v, compared
+// with f64: with the tiles of every vendor, for groups of 2 to 16 heads, f16 and quantised caches, and every mask.
+
+#include "tests/gpu_host/attention_case.h"
+#include "tests/gpu_host/f16_tiles.h"
+
+using namespace forge;
+using namespace forge::gpu_host;
+
+namespace {
+
+struct Heads {
+  AttentionHeads of;
+  int per_block;   ///< heads of a block
+  int narrow = 0;  ///< columns of a value; 0: as many as keys have
+};
+/// Whole and partly filled tiles of heads, several blocks of a KV head, and dimensions that fill the lanes' rows of a
+/// tile once, several times, in part, or with fewer bytes than a unit.
+constexpr Heads kHeads[] = {{{4, 2, 64}, 2},  {{8, 2, 128}, 4},   {{6, 2, 80}, 3},  {{7, 1, 32}, 7},
+                            {{8, 1, 256}, 8}, {{16, 1, 128}, 16}, {{12, 2, 48}, 3}, {{4, 2, 128}, 2, 64}};
+constexpr Heads kQuantisedHeads[] = {{{8, 2, 64}, 4},  {{8, 2, 128}, 4},   {{6, 2, 96}, 3},      {{7, 1, 32}, 7},
+                                     {{8, 1, 256}, 8}, {{16, 1, 128}, 16}, {{16, 1, 256}, 4, 96}};
+/// How the work on one row is split. tiles: of a chunk.
+struct Cut {
+  int workers, waves, worker_tokens, tiles;
+};
+constexpr Cut kCuts[] = {{1, 1, 1, 1}, {3, 2, 16, 1}, {8, 1, 32, 2}, {20, 4, 16, 2}};
+/// The first token, positions on both sides of chunks' borders, long rows alone in a step, several sequences, padding.
+const std::vector<std::vector<AttentionRow>> kSteps{
+    {{0, 0}},
+    {{3, 16}},
+    {{2, 31}},
+    {{0, 383}},
+    {{2, 31}, {0, 32}, {3, 0}, {1, 77}, {0, -1}},
+    {{0, 14}, {0, 15}, {0, 16}, {1, 17}, {1, 95}, {2, 300}, {0, -1}, {0, -1}},
+};
+
+struct HeadTilesCase {
+  Heads heads;
+  Cut cut;
+  AttentionMask mask;
+  AttentionOutput output;
+  int step;
+  Instruction instruction;
+  DType kv = DType::kF16;
+  [[nodiscard]] AttentionProblem problem() const {
+    return {heads.of, mask, output, 32, kSteps[step], cut.workers, 3e-3, 0, {}, heads.narrow, kv};
+  }
+};
+
+WaveText text_of(const HeadTilesCase& c) {
+  codegen::KernelText text{.header = "kernels/gpu/attention_head_tiles.h",
+                           .kernel = "AttentionHeadTiles",
+                           .defaults = "AttentionHeadTilesDefaults",
+                           .before = {}};
+  const auto problem = c.problem();
+  problem.write_to(text.config);
+  text.config.use("Tile", c.instruction.name)
+      .number("kHeadsPerBlock", c.heads.per_block)
+      .number("kWorkers", c.cut.workers)
+      .number("kWaves", c.cut.waves)
+      .number("kTokensPerWorker", c.cut.worker_tokens)
+      .number("kChunkTiles", c.cut.tiles);
+  text.blocks = problem.total() * (c.heads.of.heads / c.heads.per_block) * c.cut.workers;
+  text.threads = c.cut.waves * c.instruction.wave;
+  return {c.instruction.wave, std::move(text)};
+}
+
+void check_all(const std::vector<HeadTilesCase>& cases) {
+  check_cases(cases, text_of, [](const HeadTilesCase& c, const Kernel& kernel) {
+    INFO(c.instruction.name << ", " << c.heads.per_block << " heads a block, workers " << c.cut.workers << ", waves "
+                            << c.cut.waves << ", tiles " << c.cut.tiles << ", step " << c.step);
+    check_attention(c.problem(), kernel);
+  });
+}
+
+void check_cache(DType kv, std::span<const Heads> heads) {
+  const Choice<6> sizes{static_cast<int>(heads.size()),  std::size(kCuts),
+                        std::size(kAttentionMasks),      kAttentionOutputs,
+                        static_cast<int>(kSteps.size()), std::size(kInstructions)};
+  std::vector<HeadTilesCase> cases;
+  for (const auto& at : cases_of(sizes, [&](const Choice<6>& at) {
+         const auto& some = heads[at[0]];
+         return at[3] == kStored || some.of.heads * (some.narrow > 0 ? some.narrow : some.of.dim) % 32 == 0;
+       }))
+    cases.push_back(
+        {heads[at[0]], kCuts[at[1]], kAttentionMasks[at[2]], AttentionOutput(at[3]), at[4], kInstructions[at[5]], kv});
+  check_all(cases);
+}
+
+}  // namespace
+
+TEST_CASE("decode attention by matrix instructions whose columns are heads gives softmax(q k) v") {
+  check_cache(DType::kF16, kHeads);
+}
+
+TEST_CASE("decode attention by matrix instructions whose columns are heads reads a quantised cache") {
+  check_cache(DType::kQ8_0, kQuantisedHeads);
+}
