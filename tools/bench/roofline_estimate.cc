@@ -100,8 +100,8 @@ class Estimator {
         disassembly_(program, target_) {}
 
   std::vector<EstimatedKernel> run() {
-    for (const auto& step : variant_.steps) add(*step, false);
-    for (const auto& step : variant_.sample_steps) add(*step, true);
+    for (const auto& step : variant_.steps) add(step.get(), false);
+    for (const auto& step : variant_.sample_steps) add(step.get(), true);
     std::ranges::stable_sort(rows_, std::greater<>(), [](const EstimatedKernel& row) { return row.work.total(); });
     return std::move(rows_);
   }
@@ -123,8 +123,10 @@ class Estimator {
         .waves_per_simd = known ? object.occupancy * target_.compute_units / codegen::kSimdsPerUnit : -1});
   }
 
-  void add(const plan::StepT& step, bool samples) {
+  void add(const plan::StepT* planned, bool samples) {
     check_interrupt();
+    if (planned == nullptr) refuse_plan("?");
+    const auto& step = *planned;
     const auto* launch = step.body.AsLaunch();
     const auto name = plan::kernel_name(program_, step);
     if (launch == nullptr || launch->code >= program_.code_objects.size() || !program_.code_objects[launch->code])

@@ -8,6 +8,9 @@
 namespace forge::codegen {
 namespace {
 
+/// Far above what kernels have (some 500): dominators take memory by the square of it.
+constexpr std::size_t kBlocksMax = 8192;
+
 std::optional<std::size_t> instruction_at(const Function& function, std::uint64_t address) {
   const auto& code = function.instructions;
   const auto at = std::ranges::lower_bound(code, address, {}, &Instruction::address);
@@ -128,6 +131,10 @@ ControlFlow control_flow(const Function& function) {
   ControlFlow out;
   if (function.instructions.empty()) return out;
   out.blocks = blocks_of(function, out.jumps_unseen);
+  if (out.blocks.size() > kBlocksMax) {
+    out.jumps_unseen = true;
+    return out;
+  }
   const auto by = dominators(out.blocks);
   const auto seen = reachable(out.blocks);
   std::vector<std::vector<std::size_t>> before(out.blocks.size());

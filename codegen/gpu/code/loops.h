@@ -31,7 +31,8 @@ struct NaturalLoop {
 struct ControlFlow {
   std::vector<BasicBlock> blocks;  ///< in the order of addresses; the first is the entry
   std::vector<NaturalLoop> loops;  ///< outer loops before the loops in them
-  bool jumps_unseen = false;       ///< a branch's target is not known: calls, jumps to registers
+  /// A branch's target is not known (calls, jumps to registers), or there are too many blocks to look for loops.
+  bool jumps_unseen = false;
 
   /// True if `loop`, or a loop in it, is the innermost one around the block.
   [[nodiscard]] bool contains(std::size_t loop, std::size_t block) const;
