@@ -9,6 +9,8 @@
 #include "tests/exec_mask/exec_mask.h"
 
 namespace forge::tests {
+
+using namespace codegen;
 namespace {
 
 int check(const std::vector<std::string>& paths) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 namespace forge::tests {
+
+using namespace codegen;
 namespace {
 
 using Set = Covers::Set;

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/exec_mask/listing.h"
+#include "codegen/gpu/code/listing.h"
 
 namespace forge::tests {
+
+using codegen::Register;
 
 /// A mask operand of an instruction.
 struct MaskOperand {

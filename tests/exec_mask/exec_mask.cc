@@ -13,6 +13,8 @@
 #include "tests/exec_mask/mask_state.h"
 
 namespace forge::tests {
+
+using namespace codegen;
 namespace {
 
 struct Stem {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/exec_mask/listing.h"
+#include "codegen/gpu/code/listing.h"
 
 namespace forge::tests {
 
@@ -31,10 +31,10 @@ struct MaskReport {
 
 /// The class of an instruction that reads other lanes: "dpp", "permlane", "swizzle", "bpermute", "matrix", "transpose"
 /// or "readlane". "" for any other, including v_readfirstlane, which reads an active lane under any mask.
-[[nodiscard]] std::string_view cross_lane_class(const Instruction& instruction);
+[[nodiscard]] std::string_view cross_lane_class(const codegen::Instruction& instruction);
 
 /// Analyses each function of a listing as a kernel. wave: 32 or 64.
-[[nodiscard]] MaskReport check_masks(const std::vector<Function>& functions, int wave);
+[[nodiscard]] MaskReport check_masks(const std::vector<codegen::Function>& functions, int wave);
 
 /// A finding as text: "kernel+0x1b0: v_permlanex16_b32 ...: why".
 [[nodiscard]] std::string line_of(const MaskFinding& finding);

@@ -12,6 +12,8 @@
 #include "tests/exec_mask/mask_state.h"
 
 namespace forge::tests {
+
+using namespace codegen;
 namespace {
 
 /// Texts of the instructions that the checker reports for `code`.

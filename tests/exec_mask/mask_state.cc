@@ -6,6 +6,8 @@
 #include <charconv>
 
 namespace forge::tests {
+
+using namespace codegen;
 namespace {
 
 using Kind = MaskOperand::Kind;

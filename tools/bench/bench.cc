@@ -10,6 +10,7 @@
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
 #include "tools/bench/read_rate.h"
+#include "tools/bench/roofline.h"
 #include "tools/bench/statistics.h"
 #include "tools/run/run_report.h"
 
@@ -65,20 +66,42 @@ void measure_once(session::Sequences& sequences, const BenchCase& what, std::spa
   generate_tokens(sequences, what.predict, ids, samplers);
 }
 
+/// Adds what the executor's steps took since `before` to `sum`.
+void add_steps(const std::vector<runtime::StepProfile>& before, std::vector<runtime::StepProfile> now,
+               std::vector<runtime::StepProfile>& sum) {
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    now[i].calls -= before[i].calls;
+    now[i].nanoseconds -= before[i].nanoseconds;
+    now[i].filled -= before[i].filled;
+    now[i].kv_bytes -= before[i].kv_bytes;
+    now[i].kv_flops -= before[i].kv_flops;
+    if (sum.size() != now.size()) continue;
+    now[i].calls += sum[i].calls;
+    now[i].nanoseconds += sum[i].nanoseconds;
+    now[i].filled += sum[i].filled;
+    now[i].kv_bytes += sum[i].kv_bytes;
+    now[i].kv_flops += sum[i].kv_flops;
+  }
+  sum = std::move(now);
+}
+
 /// Measures a row: one warm-up run, then `repetitions` timed ones. With `reading`, the read rate is measured after each
-/// timed generation.
-void measure(session::Sequences& sequences, BenchResult& result, std::int64_t repetitions, std::size_t vocab,
-             ReadRate* reading) {
+/// timed generation; with `roofline`, what each step took.
+void measure(session::Sequences& sequences, BenchResult& result, std::int64_t repetitions,
+             const runtime::Executor& executor, ReadRate* reading, bool roofline) {
+  const auto vocab = executor.vocab();
   const auto& what = result.what;
   const auto ids = varied_tokens(std::max({what.prompt, what.predict, what.depth}), vocab);
   for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, 0);
   feed(sequences, std::span(ids).first(static_cast<std::size_t>(what.depth)));
   const std::vector<runtime::Sampler> samplers(sequences.count(), runtime::Sampler(vocab, {}));
   for (std::int64_t r = -1; r < repetitions; ++r) {  // r = -1 is the warm-up
+    const auto before = roofline ? executor.profile() : std::vector<runtime::StepProfile>();
     const auto begin = std::chrono::steady_clock::now();
     measure_once(sequences, what, ids, samplers);
     const auto took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (r >= 0) result.seconds.push_back(took);
+    if (r >= 0 && roofline) add_steps(before, executor.profile(), result.steps);
     for (std::size_t s = 0; s < sequences.count(); ++s)
       if (sequences.trim(s, what.depth) < what.depth)  // sliding windows have released it: prefill again
         (void)sequences.prefill(s, std::span(ids).first(static_cast<std::size_t>(what.depth)));
@@ -169,18 +192,19 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
       batch = what.batch;
       threads = what.threads;
       const auto context = context_needed(cases, batch);
-      session = std::make_unique<session::Session>(session::Session::Options{.model = {.path = request.path,
-                                                                                       .model = request.model,
-                                                                                       .context = context,
-                                                                                       .sequences = batch,
-                                                                                       .kv_type = request.kv_type,
-                                                                                       .attention = request.attention},
-                                                                             .device = request.device,
-                                                                             .threads = threads,
-                                                                             .profile = request.profile,
-                                                                             .repack_cache = request.repack_cache,
-                                                                             .trace = request.trace},
-                                                   stages);
+      session =
+          std::make_unique<session::Session>(session::Session::Options{.model = {.path = request.path,
+                                                                                 .model = request.model,
+                                                                                 .context = context,
+                                                                                 .sequences = batch,
+                                                                                 .kv_type = request.kv_type,
+                                                                                 .attention = request.attention},
+                                                                       .device = request.device,
+                                                                       .threads = threads,
+                                                                       .profile = request.profile || request.roofline,
+                                                                       .repack_cache = request.repack_cache,
+                                                                       .trace = request.trace},
+                                             stages);
       sequences = std::make_unique<session::Sequences>(session->executor(), context, batch);
       if (request.read_rate) reading = open_read_rate(*session);
       note_device(*session);
@@ -189,7 +213,7 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
                          what.prompt + what.predict, what.depth));
     BenchResult result{.what = what};
     result.what.threads = static_cast<std::int64_t>(session->executor().threads());
-    measure(*sequences, result, request.repetitions, session->executor().vocab(), reading.get());
+    measure(*sequences, result, request.repetitions, session->executor(), reading.get(), request.roofline);
     result.weight_bytes = decode_weight_bytes(session->executor(), what.batch);
     result.model_path = request.shown_path.empty() ? session->model().path.native() : request.shown_path;
     result.model_name = session->file().get<std::string>("general.name", {});
@@ -200,6 +224,10 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
     result.model_bytes = session->file().bytes();
     for (const auto& tensor : session->file().tensors()) result.parameters += tensor.elems();
     summarise(result);
+    if (request.roofline) {
+      result.memory_rate = memory_rate(session->executor()).bytes_a_second;
+      result.kernels = measured_kernels(result, session->executor().program());
+    }
     end_progress();
     if (!done(result)) break;
   }

@@ -22,6 +22,7 @@ struct BenchRequest {
   session::TraceFile* trace = nullptr;            ///< receives the traces of all sessions
   bool repack_cache = false;                      ///< Session::Options::repack_cache
   bool profile = false;                           ///< print a profile table per session to stderr
+  bool roofline = false;                          ///< also measure each row's steps (BenchResult::kernels)
 };
 
 /// One row of the benchmark: either the prefill of `prompt` tokens or the generation of `predict` tokens, in each of
@@ -29,6 +30,12 @@ struct BenchRequest {
 /// one after the other.
 struct BenchCase {
   std::int64_t prompt = 0, predict = 0, depth = 0, batch = 1, threads = 0;
+};
+
+/// Steps of one label in a measured row. Times, bytes and FLOPs are of all calls.
+struct MeasuredKernel {
+  std::string kernel;
+  double calls = 0, seconds = 0, bytes = 0, flops = 0;
 };
 
 struct BenchResult {
@@ -41,8 +48,11 @@ struct BenchResult {
   std::string api;              ///< back-end, as llama-bench names it: "CPU", "HIP", "CUDA"
   bool on_host = false;         ///< run by the CPU
   double rate = 0, rate_deviation = 0, rate_median = 0;
-  std::int64_t weight_bytes = 0;   ///< weights that one decode step reads
-  std::vector<double> read_rates;  ///< bytes/s, one after each repetition of a generation; empty: not measured
+  std::int64_t weight_bytes = 0;            ///< weights that one decode step reads
+  std::vector<runtime::StepProfile> steps;  ///< of the timed runs, with `roofline`; views of the executor
+  std::vector<MeasuredKernel> kernels;      ///< with `roofline`: of `steps`, longest first, and their sum as the last
+  double memory_rate = 0;                   ///< with `roofline`: bytes/s that the memory gives; 0: not known
+  std::vector<double> read_rates;           ///< bytes/s, one after each repetition of a generation; empty: not measured
 
   /// Median of the read rates in bytes/s; 0: not measured.
   [[nodiscard]] double read_rate() const;

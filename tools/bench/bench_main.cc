@@ -12,6 +12,7 @@
 #include "support/os/console.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/bench_compare.h"
+#include "tools/bench/roofline.h"
 #include "tools/cli/entry.h"
 #include "tools/cli/options.h"
 
@@ -30,7 +31,7 @@ constexpr const char* kBenchFooter =
 /// Options that select something other than a plain measurement.
 struct Others {
   std::vector<std::string> compared;
-  std::optional<std::string> synthetic, save, trace;
+  std::optional<std::string> synthetic, save, trace, target;
 };
 
 void check(const BenchRequest& request, const Others& others) {
@@ -45,12 +46,24 @@ void check(const BenchRequest& request, const Others& others) {
   if (others.synthetic && !request.model.empty()) refuse("--model needs a plan", "leave it out with --synthetic");
   if (others.compared.empty() && !others.save && bench_cases(request).empty())
     refuse("there is nothing to measure", "give -p or -n above 0");
+  if (others.target && !request.roofline)
+    refuse("--target needs --roofline", "leave it out: a measurement is made on --device");
+  if (others.target && request.device != "auto")
+    refuse("--target and --device exclude each other", "--target estimates for a GPU that is not here");
+  if (others.target && others.trace) refuse("--profile-trace needs a measurement", "leave --target out");
+  if (request.roofline && !others.compared.empty()) refuse("--roofline needs a model", "leave --compare out");
   if (others.trace) check_output_path(*others.trace, {request.path, request.model, others.save.value_or("")});
 }
 
 void measure(BenchRequest& request, const Others& others, RecordFormat format, Output& output) {
+  if (others.target) return estimate_roofline(request, *others.target, format, output);
   std::optional<forge::session::TraceFile> trace;
   if (others.trace) request.trace = &trace.emplace(*others.trace);
+  if (request.roofline) {
+    measure_roofline(request, format, output);
+    if (trace) trace->finish();
+    return;
+  }
   BenchWriter writer(format, request.read_rate);
   bool begun = false;
   const auto begin = [&] {
@@ -110,6 +123,11 @@ int bench(int argc, char** argv) {
       .text("--save", others.save, "FILE", "write the --synthetic model to FILE instead of measuring it")
       .flag("--read-rate", request.read_rate,
             "measure the memory's read rate between decode runs, and show which share of it decode reaches; CPU only")
+      .flag("--roofline", request.roofline,
+            "show for each kernel of a step its time, bytes and FLOPs, and its share of the memory's rate; with "
+            "--target, the instructions that it executes there")
+      .text("--target", others.target, "NAME",
+            "with --roofline: estimate from the compiled code for an AMD GPU that need not be here: gfx1100")
       .texts("--compare", others.compared, 2, "A.json B.json",
              "compare two files of results row by row instead of measuring")
       .text("--device", request.device, "NAME", forge::session::kDeviceHelp)

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace forge::tests {
+namespace forge::codegen {
 
 struct Instruction {
   std::uint64_t address = 0;
@@ -46,4 +46,4 @@ inline constexpr Register kVccLow = 106, kTrapFirst = 108, kM0 = 125, kExecLow =
 /// 64 if the code handles masks in register pairs, else 32.
 [[nodiscard]] int wave_of(const std::vector<Function>& functions);
 
-}  // namespace forge::tests
+}  // namespace forge::codegen

@@ -1,10 +1,10 @@
 // Parses llvm-objdump listings and hand-written listings of AMD code (listing.h).
-#include "tests/exec_mask/listing.h"
+#include "codegen/gpu/code/listing.h"
 
 #include <charconv>
 #include <map>
 
-namespace forge::tests {
+namespace forge::codegen {
 namespace {
 
 std::string_view trimmed(std::string_view text) {
@@ -172,4 +172,4 @@ int wave_of(const std::vector<Function>& functions) {
   return 32;
 }
 
-}  // namespace forge::tests
+}  // namespace forge::codegen

@@ -1,0 +1,24 @@
+#pragma once
+// What operations do to a wave's registers, by name. The tables are in wave_scalar.cc, wave_vector.cc, wave_memory.cc.
+
+#include <span>
+#include <string_view>
+
+#include "codegen/gpu/code/wave.h"
+
+namespace forge::codegen {
+
+struct Rule {
+  std::string_view name;
+  void (*run)(Wave&, const Operation&);
+};
+
+[[nodiscard]] std::span<const Rule> scalar_rules();
+[[nodiscard]] std::span<const Rule> vector_rules();
+[[nodiscard]] std::span<const Rule> memory_rules();
+
+/// The rule of an operation, by the names that gfx11 has for it; never null: results of an operation without a rule of
+/// its own become unknown.
+[[nodiscard]] const Rule* find_rule(const Operation& operation);
+
+}  // namespace forge::codegen
