@@ -227,7 +227,7 @@ TEST_CASE("walk: the last block to count itself goes on alone") {
     v_cmpx_eq_u32_e32 0, v0
     global_atomic_add_u32 v3, v1, v2, s[4:5] glc
     v_readfirstlane_b32 s2, v3
-    s_cmp_lg_u32 s2, 5
+    s_cmp_lt_u32 s2, 5
     s_cbranch_scc1 end
     ds_store_b32 v1, v2
 end:
@@ -297,6 +297,26 @@ end:
     s_endpgm
 )");
   CHECK(out.counts.guesses == 2);
+}
+
+TEST_CASE("walk: lanes that are off keep what they hold") {
+  const auto out = walked(R"(
+    v_mov_b32_e32 v1, 1
+    s_mov_b32 exec_lo, 0xffff
+    v_mov_b32_e32 v1, 2
+    s_mov_b32 exec_lo, -1
+    v_readlane_b32 s2, v1, 20
+    s_cmp_eq_u32 s2, 1
+    s_cbranch_scc0 end
+    v_readlane_b32 s2, v1, 15
+    s_cmp_eq_u32 s2, 2
+    s_cbranch_scc0 end
+    v_nop
+end:
+    s_endpgm
+)");
+  CHECK(out.of("v_nop") == 1);
+  CHECK(out.counts.guesses == 0);
 }
 
 TEST_CASE("walk: the halves of a dual instruction read before they write") {
