@@ -37,9 +37,10 @@ struct AttentionConfig {
   [[nodiscard]] KernelText kernel_text() const;
 };
 void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out);
-/// asked: the user's choice, which is followed where possible; attention_problem() tells if it was not.
+/// kv_type: of the cache. asked: the user's choice, which is followed where possible; attention_problem() tells if it
+/// was not.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
-                                 const Tuning& tuning, const AttentionChoice& asked = {});
+                                 DType kv_type, const Tuning& tuning, const AttentionChoice& asked = {});
 /// The configuration of attention on latents (kernels/gpu/latent_row.h), whose rows all heads share.
 struct LatentConfig {
   /// kernels/gpu/latent_attention.h, latent_head_tiles.h, and for prefill latent_tiles.h.

@@ -58,18 +58,25 @@ TEST_CASE("matmuls of few tokens use matrix instructions from 8 tokens on, or as
     const auto config = choose(target, 2048, 2048, of_step, {{"matrix_tokens", least}});
     return config ? config->tokens : 0;
   };
-  CHECK((choose(card, 2048, 2048, 8, on)->strips && choose(card, 2048, 2048, 8, on)->tokens == 8));
-  CHECK((choose(square, 2048, 2048, 8, on)->strips && choose(square, 2048, 2048, 8, on)->tokens == 16));
-  CHECK(!choose(card, 2048, 2048, 4, on).has_value());
+  const auto of_4_bits = [&](const GpuTarget& target, std::int64_t of_step) {
+    const auto config = choose_tiles(target, DType::kQ4_K, 2048, 2048, of_step, 1, 0, {}, on);
+    return config && config->strips ? config->tokens : 0;
+  };
+  CHECK((of_4_bits(card, 8) == 8 && of_4_bits(square, 8) == 16 && of_4_bits(card, 4) == 0));
+  // Weights of 8 bits and more, and those of experts, need more tokens.
+  CHECK((!choose(card, 2048, 2048, 8, on).has_value() && choose(card, 2048, 2048, 16, on)->strips));
+  CHECK(!choose_tiles(card, DType::kQ4_K, 2048, 2048, 8, 8, 128, {}, on).has_value());
+  CHECK((tokens(card, 8, 8) == 8 && tokens(square, 8, 8) == 16));
   CHECK((tokens(card, 4, 4) == 8 && tokens(square, 4, 4) == 16 && tokens(card, 2, 4) == 0));
   CHECK((tokens(card, 2, 2) == 8 && tokens(card, 1, 0) == 0 && tokens(card, 8, 16) == 0));
   // Slots of an expert: room for twice the average; where strips do not fit, few tokens are multiplied by dots.
+  const Tuning from_8{{"matrix_tokens", 8}};
   const auto of_experts = [&](std::int64_t step, std::int64_t k = 2048) {
-    const auto config = choose_tiles(card, DType::kQ8_0, 2048, k, step, 8, 128, {}, on);
+    const auto config = choose_tiles(card, DType::kQ8_0, 2048, k, step, 8, 128, {}, from_8);
     return config && config->strips ? config->tokens : 0;
   };
   CHECK((of_experts(8) == 8 && of_experts(64) == 8 && of_experts(128) == 16 && of_experts(256) == 32));
-  CHECK((of_experts(8, 2080) == 0 && !choose_tiles(card, DType::kQ8_0, 2048, 2080, 8, 8, 128, {}, on).has_value()));
+  CHECK((of_experts(8, 2080) == 0 && !choose_tiles(card, DType::kQ8_0, 2048, 2080, 8, 8, 128, {}, from_8).has_value()));
 }
 
 }  // namespace forge::codegen::tests

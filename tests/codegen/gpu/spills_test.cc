@@ -79,7 +79,7 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
   attention.head_dim = head_dim;
   const ir::Bounds bounds = decode ? ir::Bounds{1, 1, 1, 128} : ir::Bounds{512, 64, 1, 128};
   tuning.emplace("matrix", 1);
-  const auto config = choose_attention(target, attention, bounds, tuning);
+  const auto config = choose_attention(target, attention, bounds, kv_type, tuning);
   REQUIRE(config.tiles.has_value() != decode);
   auto text = config.kernel_text();
   text.config.use("Pool", kv_format(kv_type).pool(kv_heads, head_dim))
@@ -272,7 +272,7 @@ TEST_CASE("decode attention by matrix instructions keeps queries, sums and chunk
     for (const auto& [heads, kv_heads, head_dim] :
          {std::array{32, 8, 64}, {32, 8, 128}, {14, 2, 64}, {64, 8, 128}, {32, 2, 128}, {8, 4, 256}, {8, 1, 256}})
       for (const auto type : {DType::kF16, DType::kQ8_0}) {
-        auto text = attention_text(target, heads, kv_heads, head_dim, true, type);
+        auto text = attention_text(target, heads, kv_heads, head_dim, true, type, {{"head_tiles", 1}});
         // WMMA has twice the sums in a lane, too many for wide heads.
         const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
         CHECK(text.kernel == (wmma && head_dim > 128 ? "Attention" : "AttentionHeadTiles"));
