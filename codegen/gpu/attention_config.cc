@@ -149,10 +149,12 @@ namespace {
 /// small heads; 1 if the kernel does not serve the attention, or the target has no matrix instructions.
 ///
 /// On NVIDIA an f16 cache is read as fast without it, and short contexts faster (H100, 8B, depths 0, 4096 and 32,000:
-/// 512, 445 and 279 tokens/s without, 497, 433 and 288 with it; q8_0 490, 439 and 328, 493, 441 and 339).
-std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& attention, DType kv_type,
+/// 512, 445 and 279 tokens/s without, 497, 433 and 288 with it; q8_0 490, 439 and 328, 493, 441 and 339). Rounding
+/// queries and weights to f16 changes choices of experts and keys.
+std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& attention, const AttentionData& data,
                            const Tuning& tuning) {
-  const std::int64_t by_default = kv_type != DType::kF16 || target.vendor != driver::Vendor::kNvidia;
+  const std::int64_t by_default =
+      !data.before_choice && (data.kv_type != DType::kF16 || target.vendor != driver::Vendor::kNvidia);
   constexpr std::int64_t kDimLeast = 32, kDimMost = 256, kDimMostWmma = 128, kColumns = 16, kDimMostOfTwo = 128;
   const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
   if (!may_use_matrix_instructions(target, tuning) || tuned(tuning, "head_tiles", by_default) == 0 ||
@@ -189,10 +191,10 @@ void choose_head_tiles(const GpuTarget& target, const ir::AttentionAttrs& attent
 // a tile of them, and as many workers share a context as give the target attention_blocks blocks, but each worker gets
 // at least kKeysPerWorker elements of keys. With more than 16 rows (`many`) contexts are not split.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
-                                 DType kv_type, const Tuning& tuning, const AttentionChoice& asked) {
+                                 const AttentionData& data, const Tuning& tuning, const AttentionChoice& asked) {
   AttentionConfig out;
   if (asked.tiles.value_or(true)) out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
-  const auto tile_heads = out.tiles ? 1 : heads_of_tile(target, attention, kv_type, tuning);
+  const auto tile_heads = out.tiles ? 1 : heads_of_tile(target, attention, data, tuning);
   const auto group = attention.heads / attention.kv_heads;
   out.heads_per_block = tile_heads > 1 ? tile_heads : group;
   const auto heads_max = tile_heads > 1 ? tile_heads : tuned_positive(tuning, "heads", kHeadsPerBlockMax);

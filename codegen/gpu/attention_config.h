@@ -37,10 +37,15 @@ struct AttentionConfig {
   [[nodiscard]] KernelText kernel_text() const;
 };
 void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out);
-/// kv_type: of the cache. asked: the user's choice, which is followed where possible; attention_problem() tells if it
+/// What attention reads, and what its result decides.
+struct AttentionData {
+  DType kv_type = DType::kF16;  ///< of the cache
+  bool before_choice = false;   ///< experts or keys are chosen by what follows (nodes_before_choices in passes.h)
+};
+/// asked: the user's choice, which is followed where possible; attention_problem() tells if it
 /// was not.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
-                                 DType kv_type, const Tuning& tuning, const AttentionChoice& asked = {});
+                                 const AttentionData& data, const Tuning& tuning, const AttentionChoice& asked = {});
 /// The configuration of attention on latents (kernels/gpu/latent_row.h), whose rows all heads share.
 struct LatentConfig {
   /// kernels/gpu/latent_attention.h, latent_head_tiles.h, and for prefill latent_tiles.h.

@@ -79,7 +79,7 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
   attention.head_dim = head_dim;
   const ir::Bounds bounds = decode ? ir::Bounds{1, 1, 1, 128} : ir::Bounds{512, 64, 1, 128};
   tuning.emplace("matrix", 1);
-  const auto config = choose_attention(target, attention, bounds, kv_type, tuning);
+  const auto config = choose_attention(target, attention, bounds, {.kv_type = kv_type}, tuning);
   REQUIRE(config.tiles.has_value() != decode);
   auto text = config.kernel_text();
   text.config.use("Pool", kv_format(kv_type).pool(kv_heads, head_dim))
