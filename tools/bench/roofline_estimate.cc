@@ -149,7 +149,7 @@ class Estimator {
     const auto& launch = *step.body.AsLaunch();
     const auto& object = *program_.code_objects[launch.code];
     const auto& kernel = disassembly_.kernel(launch.code);
-    StepMemory memory(step, variant_.bounds, shape_);
+    StepMemory memory(step, shape_);
     const codegen::WalkLaunch walked{
         .blocks = launch.blocks,
         .threads = static_cast<int>(launch.threads),

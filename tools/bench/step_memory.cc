@@ -18,8 +18,7 @@ std::uint64_t range_of(std::size_t operand) {
 
 }  // namespace
 
-StepMemory::StepMemory(const plan::StepT& step, const plan::Bounds& bounds, const StepShape& shape)
-    : step_(step), bounds_(bounds), shape_(shape) {}
+StepMemory::StepMemory(const plan::StepT& step, const StepShape& shape) : step_(step), shape_(shape) {}
 
 std::vector<std::uint64_t> StepMemory::arguments() const {
   std::vector<std::uint64_t> out;
@@ -65,7 +64,6 @@ std::optional<std::uint32_t> StepMemory::input(std::uint16_t index, std::int64_t
     case ir::InputKind::kKvLength:
       return number(word < sequences ? context + tokens / sequences : 0);
     case ir::InputKind::kBlockTable:
-      return number(word);
     case ir::InputKind::kStateRead:
     case ir::InputKind::kStateWrite:
       return number(word);

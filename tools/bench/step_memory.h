@@ -16,8 +16,8 @@ namespace forge::tools {
 /// keep what kernels write; all else is unknown. Sampling is greedy.
 class StepMemory final : public codegen::WalkMemory {
  public:
-  /// step: a launch; bounds: of its variant. Both must outlive this object.
-  StepMemory(const plan::StepT& step, const plan::Bounds& bounds, const StepShape& shape);
+  /// step: a launch, which must outlive this object.
+  StepMemory(const plan::StepT& step, const StepShape& shape);
 
   std::optional<std::uint32_t> load(std::uint64_t address) override;
   void store(std::uint64_t address, std::optional<std::uint32_t> word) override;
@@ -30,7 +30,6 @@ class StepMemory final : public codegen::WalkMemory {
   [[nodiscard]] std::optional<std::uint32_t> input(std::uint16_t index, std::int64_t word) const;
 
   const plan::StepT& step_;
-  const plan::Bounds& bounds_;
   StepShape shape_;
   std::unordered_map<std::uint64_t, std::optional<std::uint32_t>> counters_;
 };

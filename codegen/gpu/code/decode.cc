@@ -126,7 +126,8 @@ std::pair<LaneMove, int> lane_move(std::string_view modifiers) {
   if (const auto lanes = after("row_ror:")) return {LaneMove::kRotate, number(*lanes)};
   if (const auto lanes = after("quad_perm:["); lanes && lanes->size() >= 7) {
     int packed = 0;
-    for (int i = 0; i < 4; ++i) packed |= (((*lanes)[static_cast<std::size_t>(2 * i)] - '0') & 3) << (2 * i);
+    for (std::size_t digit = 0, shift = 0; digit < 7; digit += 2, shift += 2)
+      packed |= (((*lanes)[digit] - '0') & 3) << shift;
     return {LaneMove::kQuad, packed};
   }
   if (after("row_half_mirror")) return {LaneMove::kXor, 7};
