@@ -56,6 +56,7 @@ struct Binding {
   const RowLayout& rows;
   const ir::ValueNumbers& numbers;
   const StoredForms& stored;
+  const std::vector<bool>& before_choice;  ///< by node: nodes_before_choices in passes.h
 };
 
 /// One target of compilation.

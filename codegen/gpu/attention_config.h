@@ -40,10 +40,9 @@ void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out);
 /// What attention reads, and what its result decides.
 struct AttentionData {
   DType kv_type = DType::kF16;  ///< of the cache
-  bool before_choice = false;   ///< experts or keys are chosen by what follows (nodes_before_choices in passes.h)
+  bool before_choice = false;   ///< experts or keys are chosen by what follows (Binding::before_choice)
 };
-/// asked: the user's choice, which is followed where possible; attention_problem() tells if it
-/// was not.
+/// asked: the user's choice, which is followed where possible; attention_problem() tells if it was not.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const AttentionData& data, const Tuning& tuning, const AttentionChoice& asked = {});
 /// The configuration of attention on latents (kernels/gpu/latent_row.h), whose rows all heads share.

@@ -435,7 +435,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   if (prompt && a.selected > 0 && attention_.tiles.value_or(false))
     return "--attention tiles is not possible with sparse attention";
   const auto config =
-      choose_attention(target_, a, bounds, {kv_.type, passes::nodes_before_choices(graph_)[node]}, tuning_, attention_);
+      choose_attention(target_, a, bounds, {kv_.type, binding_.before_choice[node]}, tuning_, attention_);
   if (auto why = attention_problem(config, a, bounds, attention_); !why.empty()) return why;
   const auto q = graph_.operand(node, 0);
   const auto query_floats = row_floats(q);

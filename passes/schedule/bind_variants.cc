@@ -91,7 +91,6 @@ Choice choose_both(const ir::Graph& graph, const Turn& turn, const Target& targe
   auto choice = choose_step(graph, turn.step, target, binding);
   auto second = choose_step(graph, turn.beside, target, binding);
   choice.scratch_bytes = std::max(choice.scratch_bytes, second.scratch_bytes);
-  choice.counter_bytes = std::max(choice.counter_bytes, second.counter_bytes);
   auto rest = std::exchange(second.then, {});
   choice.then.push_back(std::move(second));
   std::ranges::move(rest, std::back_inserter(choice.then));
@@ -134,6 +133,7 @@ Program bind_variants(ir::Graph graph, const Target& target, std::span<const Tar
   const Views views(graph, target);
   const auto order = schedule(graph, views);
   const ir::ValueNumbers numbers(graph);
+  const auto before_choice = nodes_before_choices(graph);
   Program program;
   std::int64_t sampling_bytes = 0;
   for (const auto& spec : variants) {
@@ -147,7 +147,7 @@ Program bind_variants(ir::Graph graph, const Target& target, std::span<const Tar
       for (const Turn& turn : turns) nodes.push_back(turn.nodes());
       variant.buffers = plan_buffers(graph, nodes, spec.bounds, views, variant.stored);
       const RowLayout rows(graph, variant.buffers);
-      const Binding binding{spec.bounds, rows, numbers, variant.stored};
+      const Binding binding{spec.bounds, rows, numbers, variant.stored, before_choice};
       variant.steps = choose_steps(graph, turns, target, binding);
       for (Choice& choice : target.sampling(graph, binding)) {
         sampling_bytes = std::max(sampling_bytes, choice.scratch_bytes);
