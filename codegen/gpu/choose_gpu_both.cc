@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "codegen/gpu/gpu_chooser.h"
-#include "codegen/gpu/matmul_draft.h"
 
 namespace forge::codegen {
 
@@ -28,7 +27,6 @@ Operand behind_first(const Operand& operand, std::int64_t scratch_bytes, std::in
 
 std::optional<passes::Choice> GpuChooser::choose_both(std::span<const ir::NodeId> first,
                                                       std::span<const ir::NodeId> second) const {
-  constexpr std::int64_t kAlignment = 256;
   GpuChooser one(graph_, binding_, target_, tuning_, attention_, kv_), other(one);
   auto choice = one.choose(first);
   const auto beside = other.choose(second);
@@ -38,7 +36,7 @@ std::optional<passes::Choice> GpuChooser::choose_both(std::span<const ir::NodeId
   if (!takes(text) || !takes(text_beside) || text.threads != text_beside.threads ||
       (text.lds_bytes > 0) != (text_beside.lds_bytes > 0) || !choice->constants.empty() || !beside->constants.empty())
     return std::nullopt;
-  const auto scratch = (choice->scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const auto scratch = behind(choice->scratch_bytes);
   for (const auto& operand : beside->step.operands)
     choice->step.operands.push_back(behind_first(operand, scratch, choice->counter_bytes));
   if (beside->scratch_bytes > 0) choice->scratch_bytes = scratch + beside->scratch_bytes;

@@ -14,15 +14,14 @@ namespace forge::codegen {
 
 using Kind = PointerArgument::Kind;
 
+std::int64_t behind(std::int64_t scratch_bytes) {
+  constexpr std::int64_t kAlignment = 256;
+  return (scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 namespace {
 
 constexpr std::size_t kExpertsArgument = 3;  ///< of MatmulArgs: the experts of slots
-
-/// Where the next thing goes behind `bytes` of scratch.
-std::int64_t behind(std::int64_t bytes) {
-  constexpr std::int64_t kAlignment = 256;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 }  // namespace
 

@@ -190,6 +190,9 @@ class GpuChooser {
   KernelText text_;
 };
 
+/// Where the next thing goes behind so many bytes of scratch.
+std::int64_t behind(std::int64_t scratch_bytes);
+
 /// True if an attention has the operand `sinks`.
 bool has_sinks(const ir::Graph& graph, ir::NodeId attention);
 
