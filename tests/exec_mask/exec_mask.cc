@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 
+#include "codegen/gpu/code/loops.h"
 #include "tests/exec_mask/mask_state.h"
 
 namespace forge::tests {
@@ -56,29 +57,15 @@ class Checker {
   }
 
  private:
-  static bool is_branch(const Instruction& one) {
-    return one.mnemonic == "s_branch" || one.mnemonic.starts_with("s_cbranch_");
-  }
-  static bool ends(const Instruction& one) { return one.mnemonic.starts_with("s_endpgm"); }
-  static bool jumps_unseen(const Instruction& one) {
-    for (const char* stem : {"s_setpc", "s_swappc", "s_call", "s_rfe", "s_subvector", "s_cbranch_g_fork",
-                             "s_cbranch_i_fork", "s_cbranch_join"})
-      if (one.mnemonic.starts_with(stem)) return true;
-    return false;
-  }
-
-  [[nodiscard]] std::optional<std::size_t> index_of(std::uint64_t address) const {
-    const auto at = std::ranges::lower_bound(code_, address, {}, &Instruction::address);
-    if (at == code_.end() || at->address != address) return std::nullopt;
-    return static_cast<std::size_t>(at - code_.begin());
+  [[nodiscard]] std::optional<std::size_t> target_of(const Instruction& one) const {
+    return one.target ? instruction_at(code_, *one.target) : std::nullopt;
   }
   void find_blocks() {
     starts_.insert(0);
     for (std::size_t i = 0; i < code_.size(); ++i) {
       if (!is_branch(code_[i])) continue;
       starts_.insert(i + 1);
-      if (code_[i].target)
-        if (const auto to = index_of(*code_[i].target)) starts_.insert(*to);
+      if (const auto to = target_of(code_[i])) starts_.insert(*to);
     }
   }
 
@@ -101,7 +88,7 @@ class Checker {
         return;
       }
       if (reports) look_at(one, state);
-      if (ends(one)) return;
+      if (is_end(one)) return;
       if (jumps_unseen(one)) return;
       if (is_branch(one)) {
         if (!reports) branch(i, state);
@@ -118,8 +105,7 @@ class Checker {
       MaskState next = state;
       if (!none_on || next.none_on()) enter(to, next);
     };
-    if (code_[i].target)
-      if (const auto to = index_of(*code_[i].target)) go(*to, mnemonic == "s_cbranch_execz");
+    if (const auto to = target_of(code_[i])) go(*to, mnemonic == "s_cbranch_execz");
     if (mnemonic != "s_branch" && i + 1 < code_.size()) go(i + 1, mnemonic == "s_cbranch_execnz");
   }
 
@@ -128,7 +114,7 @@ class Checker {
   }
   void look_at(const Instruction& one, const MaskState& state) {
     if (jumps_unseen(one)) find(one, "nobody knows where this goes");
-    if (is_branch(one) && !(one.target && index_of(*one.target))) find(one, "it goes out of the code");
+    if (is_branch(one) && !target_of(one)) find(one, "it goes out of the code");
     const auto kind = cross_lane_class(one);
     if (kind.empty()) return;
     if (kind == "readlane") {

@@ -11,29 +11,15 @@ namespace {
 /// Far above what kernels have (some 500): dominators take memory by the square of it.
 constexpr std::size_t kBlocksMax = 8192;
 
-std::optional<std::size_t> instruction_at(const Function& function, std::uint64_t address) {
-  const auto& code = function.instructions;
-  const auto at = std::ranges::lower_bound(code, address, {}, &Instruction::address);
-  if (at == code.end() || at->address != address) return std::nullopt;
-  return static_cast<std::size_t>(at - code.begin());
-}
-
-bool leaves_code(const Instruction& one) {
-  for (const char* stem : {"s_setpc", "s_swappc", "s_call", "s_rfe", "s_subvector", "s_cbranch_g_fork",
-                           "s_cbranch_i_fork", "s_cbranch_join"})
-    if (one.mnemonic.starts_with(stem)) return true;
-  return false;
-}
-
 std::vector<BasicBlock> blocks_of(const Function& function, bool& unseen) {
   const auto& code = function.instructions;
   std::set<std::size_t> starts{0};
   for (std::size_t i = 0; i < code.size(); ++i) {
-    unseen |= leaves_code(code[i]);
+    unseen |= jumps_unseen(code[i]);
     if (!is_branch(code[i]) && !is_end(code[i])) continue;
     starts.insert(i + 1);
     if (!is_branch(code[i])) continue;
-    const auto to = code[i].target ? instruction_at(function, *code[i].target) : std::nullopt;
+    const auto to = code[i].target ? instruction_at(code, *code[i].target) : std::nullopt;
     unseen |= !to;
     if (to) starts.insert(*to);
   }
@@ -50,7 +36,7 @@ std::vector<BasicBlock> blocks_of(const Function& function, bool& unseen) {
     const bool falls = !is_end(last) && last.mnemonic != "s_branch";
     if (falls && i + 1 < blocks.size()) blocks[i].next.push_back(i + 1);
     if (!is_branch(last) || !last.target) continue;
-    if (const auto to = instruction_at(function, *last.target)) {
+    if (const auto to = instruction_at(code, *last.target)) {
       const auto target = block_at.at(*to);
       if (std::ranges::find(blocks[i].next, target) == blocks[i].next.end()) blocks[i].next.push_back(target);
     }
@@ -114,6 +100,17 @@ bool is_branch(const Instruction& one) {
 }
 bool is_end(const Instruction& one) {
   return one.mnemonic.starts_with("s_endpgm");
+}
+bool jumps_unseen(const Instruction& one) {
+  for (const char* stem : {"s_setpc", "s_swappc", "s_call", "s_rfe", "s_subvector", "s_cbranch_g_fork",
+                           "s_cbranch_i_fork", "s_cbranch_join"})
+    if (one.mnemonic.starts_with(stem)) return true;
+  return false;
+}
+std::optional<std::size_t> instruction_at(std::span<const Instruction> code, std::uint64_t address) {
+  const auto at = std::ranges::lower_bound(code, address, {}, &Instruction::address);
+  if (at == code.end() || at->address != address) return std::nullopt;
+  return static_cast<std::size_t>(at - code.begin());
 }
 
 bool ControlFlow::contains(std::size_t loop, std::size_t block) const {

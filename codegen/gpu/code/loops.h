@@ -7,6 +7,8 @@
 //        +---- body
 
 #include <cstddef>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "codegen/gpu/code/listing.h"
@@ -41,6 +43,10 @@ struct ControlFlow {
 
 [[nodiscard]] bool is_branch(const Instruction& one);
 [[nodiscard]] bool is_end(const Instruction& one);
+/// True for calls and jumps whose target a listing does not tell.
+[[nodiscard]] bool jumps_unseen(const Instruction& one);
+/// Index of the instruction at an address; nothing if none begins there. code: in the order of addresses.
+[[nodiscard]] std::optional<std::size_t> instruction_at(std::span<const Instruction> code, std::uint64_t address);
 
 [[nodiscard]] ControlFlow control_flow(const Function& function);
 

@@ -49,9 +49,9 @@ Step step_of(const Function& function, const Instruction& one) {
                : name.starts_with("s_cbranch_exec") ? Step::Kind::kOnExec
                                                     : Step::Kind::kUnseen;
     out.if_set = name.ends_with("scc1") || name.ends_with("nz");
-    const auto at = std::ranges::lower_bound(function.instructions, one.target.value_or(0), {}, &Instruction::address);
-    out.target = static_cast<std::size_t>(at - function.instructions.begin());
-    if (!one.target || at == function.instructions.end() || at->address != *one.target) out.kind = Step::Kind::kUnseen;
+    const auto target = one.target ? instruction_at(function.instructions, *one.target) : std::nullopt;
+    if (!target) out.kind = Step::Kind::kUnseen;
+    out.target = target.value_or(0);
   } else if (class_of(name) == InstructionClass::kBranch) {
     out.kind = Step::Kind::kUnseen;
   } else {

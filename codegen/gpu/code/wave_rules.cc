@@ -40,7 +40,8 @@ constexpr Rule kOther{"", forget_results}, kOtherScalar{"", forget_scalars}, kCo
 struct Alias {
   std::string_view from, to;
 };
-/// Names of gfx9 and gfx10 (left) that gfx11 has changed. The first that starts the name holds.
+/// Names of gfx9 and gfx10 (left) that gfx11 has changed, and names of other encodings of an operation. The first that
+/// starts the name holds.
 constexpr std::array kAliases{Alias{"v_add_u32", "v_add_nc_u32"},
                               Alias{"v_sub_u32", "v_sub_nc_u32"},
                               Alias{"v_subrev_u32", "v_subrev_nc_u32"},
@@ -64,6 +65,7 @@ constexpr std::array kAliases{Alias{"v_add_u32", "v_add_nc_u32"},
                               Alias{"s_sub_co_i32", "s_sub_i32"},
                               Alias{"s_sub_co_ci_u32", "s_subb_u32"},
                               Alias{"s_addk_co_i32", "s_addk_i32"},
+                              Alias{"s_cmpk_", "s_cmp_"},
                               Alias{"v_cmpx_", "v_cmp_"}};
 constexpr std::array kWidths{Alias{"_dwordx16", "_b512"}, Alias{"_dwordx8", "_b256"}, Alias{"_dwordx4", "_b128"},
                              Alias{"_dwordx3", "_b96"},   Alias{"_dwordx2", "_b64"},  Alias{"_dword", "_b32"}};

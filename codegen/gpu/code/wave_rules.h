@@ -13,6 +13,14 @@ struct Rule {
   void (*run)(Wave&, const Operation&);
 };
 
+/// Comparisons of scalar and vector operations.
+inline constexpr auto kEqual = [](auto a, auto b) { return a == b; };
+inline constexpr auto kUnequal = [](auto a, auto b) { return a != b; };
+inline constexpr auto kLess = [](auto a, auto b) { return a < b; };
+inline constexpr auto kAtMost = [](auto a, auto b) { return a <= b; };
+inline constexpr auto kGreater = [](auto a, auto b) { return a > b; };
+inline constexpr auto kAtLeast = [](auto a, auto b) { return a >= b; };
+
 [[nodiscard]] std::span<const Rule> scalar_rules();
 [[nodiscard]] std::span<const Rule> vector_rules();
 [[nodiscard]] std::span<const Rule> memory_rules();

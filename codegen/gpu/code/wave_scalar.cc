@@ -69,28 +69,20 @@ struct Sum {
   u64 value;
   bool scc;
 };
-/// For operations that leave scc alone.
-template <int Bits, auto F>
+/// For operations that leave scc alone. First: as below.
+template <int Bits, auto F, std::size_t First = 1>
 void arithmetic(Wave& wave, const Operation& op) {
-  const Known a = wave.uniform(op, 1, Bits), b = wave.uniform(op, 2, Bits);
-  const bool known = a.has(Bits) && (b.has(Bits) || op.operands.size() < 3);
+  const Known a = wave.uniform(op, First, Bits), b = wave.uniform(op, First + 1, Bits);
+  const bool known = a.has(Bits) && (b.has(Bits) || op.operands.size() < First + 2);
   wave.write_uniform(op, 0, known ? Known::of(F(a.value, b.value)) : Known{}, Bits);
 }
-/// For operations that say in scc whether they carried, or which one was chosen.
-template <auto F>
+/// For operations that say in scc whether they carried, or which one was chosen; those that carry take scc too. First:
+/// the first source, which is 0 where the result replaces it ("s_addk_i32 s0, 5").
+template <auto F, std::size_t First = 1, bool Carries = false>
 void with_scc(Wave& wave, const Operation& op) {
-  const Known a = wave.uniform(op, 1), b = wave.uniform(op, 2);
-  const bool known = a.has(32) && b.has(32);
-  const Sum sum = F(a.value, b.value, 0);
-  wave.write_uniform(op, 0, known ? Known::of(sum.value) : Known{});
-  wave.scc = known ? maybe(sum.scc) : Maybe::kUnknown;
-}
-/// For additions that also take a carry from scc.
-template <auto F>
-void with_carry(Wave& wave, const Operation& op) {
-  const Known a = wave.uniform(op, 1), b = wave.uniform(op, 2);
-  const bool known = a.has(32) && b.has(32) && wave.scc != Maybe::kUnknown;
-  const Sum sum = F(a.value, b.value, wave.scc == Maybe::kYes ? 1 : 0);
+  const Known a = wave.uniform(op, First), b = wave.uniform(op, First + 1);
+  const bool known = a.has(32) && b.has(32) && (!Carries || wave.scc != Maybe::kUnknown);
+  const Sum sum = F(a.value, b.value, Carries && wave.scc == Maybe::kYes ? 1 : 0);
   wave.write_uniform(op, 0, known ? Known::of(sum.value) : Known{});
   wave.scc = known ? maybe(sum.scc) : Maybe::kUnknown;
 }
@@ -143,32 +135,12 @@ template <int Bits>
 constexpr auto kField = [](u64 a, u32 b) {
   return a >> (b & (Bits - 1)) & Known::low_mask(static_cast<int>(std::min<u32>(b >> 16 & 127, Bits)));
 };
-/// "s_addk_i32 s0, 5": the result is the first operand too.
-template <auto F>
-void in_place(Wave& wave, const Operation& op) {
-  const Known a = wave.uniform(op, 0), b = wave.uniform(op, 1);
-  const bool known = a.has(32) && b.has(32);
-  const Sum sum = F(a.value, b.value, 0);
-  wave.write_uniform(op, 0, known ? Known::of(sum.value) : Known{});
-  wave.scc = known ? maybe(sum.scc) : Maybe::kUnknown;
-}
-void multiply_in_place(Wave& wave, const Operation& op) {
-  const Known a = wave.uniform(op, 0), b = wave.uniform(op, 1);
-  wave.write_uniform(op, 0, a.has(32) && b.has(32) ? Known::of(a.value * b.value) : Known{});
-}
-
 // ---- comparisons ----
 template <int Bits, auto F>
 void compare(Wave& wave, const Operation& op) {
   const Known a = wave.uniform(op, 0, Bits), b = wave.uniform(op, 1, Bits);
   wave.scc = a.has(Bits) && b.has(Bits) ? maybe(F(a.value, b.value)) : Maybe::kUnknown;
 }
-constexpr auto kEqual = [](u64 a, u64 b) { return a == b; };
-constexpr auto kUnequal = [](u64 a, u64 b) { return a != b; };
-constexpr auto kLess = [](u64 a, u64 b) { return a < b; };
-constexpr auto kAtMost = [](u64 a, u64 b) { return a <= b; };
-constexpr auto kGreater = [](u64 a, u64 b) { return a > b; };
-constexpr auto kAtLeast = [](u64 a, u64 b) { return a >= b; };
 template <auto F>
 constexpr auto kSigned = [](u64 a, u64 b) {  // comparing offset numbers is comparing signed ones
   constexpr u64 kSign = 0x80000000U;
@@ -216,13 +188,13 @@ constexpr std::array kRules{
     Rule{"s_and_not0_saveexec_b32", save_exec<32, kNotAnd>},
     Rule{"s_and_not0_saveexec_b64", save_exec<64, kNotAnd>},
     Rule{"s_add_u32", with_scc<kAdd>},
-    Rule{"s_addc_u32", with_carry<kAdd>},
+    Rule{"s_addc_u32", with_scc<kAdd, 1, true>},
     Rule{"s_sub_u32", with_scc<kSubtract>},
-    Rule{"s_subb_u32", with_carry<kSubtract>},
+    Rule{"s_subb_u32", with_scc<kSubtract, 1, true>},
     Rule{"s_add_i32", with_scc<kAddSigned>},
     Rule{"s_sub_i32", with_scc<kSubtractSigned>},
-    Rule{"s_addk_i32", in_place<kAddSigned>},
-    Rule{"s_mulk_i32", multiply_in_place},
+    Rule{"s_addk_i32", with_scc<kAddSigned, 0>},
+    Rule{"s_mulk_i32", arithmetic<32, kMultiply, 0>},
     Rule{"s_min_i32", with_scc<kMinSigned>},
     Rule{"s_max_i32", with_scc<kMaxSigned>},
     Rule{"s_min_u32", with_scc<kMinUnsigned>},
@@ -274,19 +246,7 @@ constexpr std::array kRules{
     Rule{"s_cmp_lt_i32", compare<32, kSigned<kLess>>},
     Rule{"s_cmp_le_i32", compare<32, kSigned<kAtMost>>},
     Rule{"s_cmp_gt_i32", compare<32, kSigned<kGreater>>},
-    Rule{"s_cmp_ge_i32", compare<32, kSigned<kAtLeast>>},
-    Rule{"s_cmpk_eq_u32", compare<32, kEqual>},
-    Rule{"s_cmpk_lg_u32", compare<32, kUnequal>},
-    Rule{"s_cmpk_lt_u32", compare<32, kLess>},
-    Rule{"s_cmpk_le_u32", compare<32, kAtMost>},
-    Rule{"s_cmpk_gt_u32", compare<32, kGreater>},
-    Rule{"s_cmpk_ge_u32", compare<32, kAtLeast>},
-    Rule{"s_cmpk_eq_i32", compare<32, kEqual>},
-    Rule{"s_cmpk_lg_i32", compare<32, kUnequal>},
-    Rule{"s_cmpk_lt_i32", compare<32, kSigned<kLess>>},
-    Rule{"s_cmpk_le_i32", compare<32, kSigned<kAtMost>>},
-    Rule{"s_cmpk_gt_i32", compare<32, kSigned<kGreater>>},
-    Rule{"s_cmpk_ge_i32", compare<32, kSigned<kAtLeast>>}};
+    Rule{"s_cmp_ge_i32", compare<32, kSigned<kAtLeast>>}};
 
 }  // namespace scalar_operations
 }  // namespace

@@ -115,12 +115,6 @@ void compare(Wave& wave, const Operation& op) {
 }
 template <auto F>
 constexpr auto kSigned = [](u32 a, u32 b) { return F(a ^ 0x80000000U, b ^ 0x80000000U); };
-constexpr auto kEqual = [](u32 a, u32 b) { return a == b; };
-constexpr auto kUnequal = [](u32 a, u32 b) { return a != b; };
-constexpr auto kLess = [](u32 a, u32 b) { return a < b; };
-constexpr auto kAtMost = [](u32 a, u32 b) { return a <= b; };
-constexpr auto kGreater = [](u32 a, u32 b) { return a > b; };
-constexpr auto kAtLeast = [](u32 a, u32 b) { return a >= b; };
 
 void choose(Wave& wave, const Operation& op) {
   const Lanes no = source(wave, op, 1), yes = source(wave, op, 2);
