@@ -60,20 +60,17 @@ class HostGpu {
  public:
   HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {},
           Prompts prompts = Prompts::kAny, std::vector<std::string> skip = {}, std::string attention = {})
-      : HostGpu(model, model.portable().graph, target, batch, std::move(tune), prompts, std::move(skip),
-                std::move(attention)) {}
-  /// Another graph over the model's weights.
-  HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, std::int64_t batch,
-          std::string tune, Prompts prompts = Prompts::kAny, std::vector<std::string> skip = {},
-          std::string attention = {}, bool embedded = false) {
+      : HostGpu(
+            model, model.portable().graph, target,
+            {.batch_max = batch, .skip = std::move(skip), .tune = std::move(tune), .attention = std::move(attention)},
+            prompts) {}
+  /// graph: over the model's weights, its own or another. options: but for the context and the compiler. embedded: the
+  /// weights are parts of larger tensors in a second file.
+  HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, codegen::CompileOptions options,
+          Prompts prompts = Prompts::kAny, bool embedded = false) {
     compiler().prompts = prompts;
-    codegen::CompileOptions options;
     options.context = 256;
-    options.batch_max = batch;
     options.kernels = &compiler();
-    options.tune = std::move(tune);
-    options.skip = std::move(skip);
-    options.attention = std::move(attention);
     const std::shared_ptr<plan::ProgramT> program = codegen::compile_program(graph, model.file(), target.name, options);
     tiles_ =
         std::ranges::any_of(program->code_objects, [](const auto& one) { return one->name.starts_with("tiles_"); });

@@ -2,47 +2,19 @@
 // agree with those of the CPU with the same type of cache, for decode, prefill, batches and forked sequences.
 
 #include <catch2/catch.hpp>
-#include <memory>
 
-#include "codegen/compile.h"
-#include "runtime/gpu/executor.h"
 #include "tests/e2e/family_models.h"
 #include "tests/e2e/tiny_model.h"
-#include "tests/gpu_host/host_compiler.h"
+#include "tests/gpu_host/host_gpu.h"
 
 namespace forge::tests {
 namespace kv_types {
 
-/// A model compiled for a GPU with the host compiler and opened on the null driver.
-class HostModel {
- public:
-  HostModel(const TinyModel& model, const char* target, int wave, DType kv_type, std::int64_t batch = 2,
-            std::string tune = {})
-      : source_(model.source()) {
-    codegen::CompileOptions options{.context = 256, .batch_max = batch, .kernels = &compiler()};
-    options.kv_type = kv_type;
-    options.tune = std::move(tune);
-    const std::shared_ptr<plan::ProgramT> program =
-        codegen::compile_program(model.portable().graph, model.file(), target, options);
-    control_ = std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = wave, .arch = target});
-    gpu_host::run_on_host(*control_);
-    driver_ = std::make_unique<driver::Driver>(driver::open_null(control_));
-    executor_ = std::make_unique<runtime::GpuExecutor>(program, source_, driver_->device(0),
-                                                       runtime::ExecutorOptions{.threads = 1});
-  }
-  runtime::GpuExecutor& operator*() { return *executor_; }
-
- private:
-  /// One for all models, which share kernels.
-  static gpu_host::HostKernelCompiler& compiler() {
-    static gpu_host::HostKernelCompiler one;
-    return one;
-  }
-  runtime::SpanWeightSource source_;
-  std::shared_ptr<driver::NullControl> control_;
-  std::unique_ptr<driver::Driver> driver_;
-  std::unique_ptr<runtime::GpuExecutor> executor_;
-};
+/// The model with a q8_0 cache.
+HostGpu with_q8_0(const TinyModel& model, const HostTarget& target, std::int64_t batch = 2, std::string tune = {}) {
+  return {
+      model, model.portable().graph, target, {.batch_max = batch, .kv_type = DType::kQ8_0, .tune = std::move(tune)}};
+}
 
 const TinyShape kShape{.width = 128, .heads = 4, .kv_heads = 2, .head_dim = 32};
 
@@ -59,10 +31,9 @@ TEST_CASE("gpu model: a q8_0 cache gives the CPU's logits with the same cache") 
   const auto ids = random_ids(75, model.file().vocab, 11);
   const auto expected = on_cpu(model, ids, DType::kQ8_0), exact = on_cpu(model, ids, DType::kF16);
   const std::vector<std::int32_t> blocks{5, 2, 7};
-  for (const auto& [target, wave] : {std::pair("gfx1100", 32), std::pair("gfx90a", 64)}) {
-    CAPTURE(target);
-    HostModel rows(model, target, wave, DType::kQ8_0, 1, "matrix=0"),
-        tiles(model, target, wave, DType::kQ8_0, 1, "matrix=1");
+  for (const auto& target : {kWave32, kWave64}) {
+    CAPTURE(target.name);
+    auto rows = with_q8_0(model, target, 1, kByRows), tiles = with_q8_0(model, target, 1, kByTiles);
     const auto one_by_one = run_alone(*rows, ids, 1, blocks);
     // The bound between two caches of this type is far below what the type costs.
     INFO("nmse to the CPU " << nmse(one_by_one, expected) << ", of the type " << nmse(expected, exact));
@@ -78,7 +49,7 @@ TEST_CASE("gpu model: a q8_0 cache's blocks are copied with their scales") {
   const TinyModel model(kShape);
   const auto vocab = static_cast<std::size_t>(model.file().vocab);
   const auto prompt = random_ids(45, model.file().vocab, 21);  // one full block and a partial one
-  HostModel gpu(model, "gfx1100", 32, DType::kQ8_0);
+  auto gpu = with_q8_0(model, kWave32);
   const std::int32_t ids[] = {1, 2};
   const auto out = after_copied_block(*gpu, prompt, ids);
   for (std::size_t s = 0; s < 2; ++s) {
@@ -94,7 +65,7 @@ TEST_CASE("gpu model: families with heads of 32 columns store and read a q8_0 ca
   for (const char* family : {"qwen3", "exaone_moe"}) {
     CAPTURE(family);
     const TinyModel model(FileImage{family_gguf(family_model(family))});
-    HostModel gpu(model, "gfx1100", 32, DType::kQ8_0, 1);
+    auto gpu = with_q8_0(model, kWave32, 1);
     const auto logits = run_alone(*gpu, family_tokens(), 64, {1});
     CHECK(nmse(logits, on_cpu(model, family_tokens(), DType::kQ8_0, {0})) < 2e-5);
   }

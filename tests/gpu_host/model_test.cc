@@ -139,7 +139,7 @@ TEST_CASE("gpu model: weights stored as parts of larger tensors in a second file
     const TinyModel model(shape);
     const auto ids = random_ids(9, shape.vocab, 5);
     HostGpu whole(model, kWave32, 1, kByRows, Prompts::kShort),
-        parts(model, model.portable().graph, kWave32, 1, kByRows, Prompts::kShort, {}, {}, true);
+        parts(model, model.portable().graph, kWave32, {.tune = kByRows}, Prompts::kShort, true);
     CHECK(run_alone(*parts, ids, 64, {5, 2}) == run_alone(*whole, ids, 64, {5, 2}));
   }
 }
@@ -401,7 +401,7 @@ TEST_CASE("gpu model: every elementwise function after the output head") {
   const TinyModel model({.dtype = DType::kF32});
   const auto graph = with_all_functions(model.portable().graph);
   const auto ids = random_ids(20, 90, 3);
-  HostGpu gpu(model, graph, kWave32, 1, kByRows, Prompts::kLong);
+  HostGpu gpu(model, graph, kWave32, {.tune = kByRows}, Prompts::kLong);
   CHECK(nmse(run_alone(*gpu, ids, 64, {5}), model.reference(graph, ids, false)) < bound_of(DType::kF32));
 }
 

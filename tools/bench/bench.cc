@@ -66,22 +66,18 @@ void measure_once(session::Sequences& sequences, const BenchCase& what, std::spa
   generate_tokens(sequences, what.predict, ids, samplers);
 }
 
-/// Adds what the executor's steps took since `before` to `sum`.
+/// Adds what the executor's steps took since `before` to `sum`, which is empty at first.
 void add_steps(const std::vector<runtime::StepProfile>& before, std::vector<runtime::StepProfile> now,
                std::vector<runtime::StepProfile>& sum) {
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    now[i].calls -= before[i].calls;
-    now[i].nanoseconds -= before[i].nanoseconds;
-    now[i].filled -= before[i].filled;
-    now[i].kv_bytes -= before[i].kv_bytes;
-    now[i].kv_flops -= before[i].kv_flops;
-    if (sum.size() != now.size()) continue;
-    now[i].calls += sum[i].calls;
-    now[i].nanoseconds += sum[i].nanoseconds;
-    now[i].filled += sum[i].filled;
-    now[i].kv_bytes += sum[i].kv_bytes;
-    now[i].kv_flops += sum[i].kv_flops;
-  }
+  const auto add = [&](auto runtime::StepProfile::* count) {
+    for (std::size_t i = 0; i < now.size(); ++i)
+      now[i].*count = now[i].*count - before[i].*count + (sum.empty() ? 0 : sum[i].*count);
+  };
+  add(&runtime::StepProfile::calls);
+  add(&runtime::StepProfile::nanoseconds);
+  add(&runtime::StepProfile::filled);
+  add(&runtime::StepProfile::kv_bytes);
+  add(&runtime::StepProfile::kv_flops);
   sum = std::move(now);
 }
 
