@@ -141,6 +141,14 @@ std::string without_encoding(std::string_view mnemonic) {
   return std::string(mnemonic);
 }
 
+/// Whether the instruction's constant is a signed 16-bit number, which disassemblers print as an unsigned one:
+/// "s_cmpk_gt_i32 s0, 0xffc0" compares with -64.
+bool has_signed_constant(std::string_view name) {
+  const bool short_form = name.starts_with("s_cmpk_") || name.starts_with("s_movk_") || name.starts_with("s_cmovk_") ||
+                          name.starts_with("s_addk_") || name.starts_with("s_mulk_");
+  return short_form && name.ends_with("_i32");
+}
+
 /// Mnemonic and operands, the last with modifiers attached.
 Operation operation_of(std::string_view mnemonic, const std::vector<std::string>& operands) {
   Operation out{.name = without_encoding(mnemonic), .operands = {}, .modifiers = {}};
@@ -153,6 +161,11 @@ Operation operation_of(std::string_view mnemonic, const std::vector<std::string>
       text = text.substr(0, space);
     }
     out.operands.push_back(operand_of(text));
+  }
+  if (has_signed_constant(out.name) && !out.operands.empty() &&
+      out.operands.back().kind == DecodedOperand::Kind::kConstant) {
+    auto& constant = out.operands.back().constant;
+    constant = static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int16_t>(constant)));
   }
   if (out.modifiers.empty()) return out;
   out.offset = modifier(out.modifiers, "offset:");

@@ -133,6 +133,28 @@ end:
   CHECK(out.of("s_endpgm") == 10);
 }
 
+TEST_CASE("walk: 16-bit constants of scalar instructions are signed, but for those of unsigned comparisons") {
+  const auto out = walked(R"(
+    s_movk_i32 s2, 0xffc0
+    s_cmpk_eq_i32 s2, 0xffc0
+    s_cbranch_scc0 wrong
+    s_addk_i32 s2, 0xffff
+    s_cmp_eq_u32 s2, 0xffffffbf
+    s_cbranch_scc0 wrong
+    s_movk_i32 s3, 0x7f
+    s_cmpk_gt_i32 s3, 0xffc0
+    s_cbranch_scc0 wrong
+    s_cmpk_lt_u32 s3, 0xffc0
+    s_cbranch_scc0 wrong
+    s_endpgm
+wrong:
+    s_nop 0
+    s_endpgm
+)");
+  CHECK(out.total() == 12);
+  CHECK(out.of("s_nop") == 0);
+}
+
 TEST_CASE("walk: a wave takes a branch over code of lanes that it does not have, for 32 and 64 lanes") {
   // Threads below 40 work: of 128, two waves of 32 or one of 64.
   const auto narrow = walked(R"(
