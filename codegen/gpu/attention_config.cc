@@ -12,6 +12,7 @@ namespace forge::codegen {
 namespace {
 
 constexpr std::int64_t kHeadsPerBlockMax = 2;  // more heads in a block take longer than more blocks that share keys
+constexpr std::int64_t kHeadsBesideTiles = 4;  // most steps have no rows beside tiles: few blocks look for some
 constexpr std::int64_t kWorkersMax = 32, kLatentWorkersMax = 64;
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
 constexpr std::int64_t kHeadTileWorkersMax = 64;
@@ -24,7 +25,7 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
                                                              const ir::AttentionAttrs& attention,
                                                              const ir::Bounds& bounds, const Tuning& tuning,
                                                              std::int64_t part_max = kTilesPartMax) {
-  constexpr std::int64_t kLanesWanted = 256, kWavesOfWide = 8, kLongChunkDim = 64;
+  constexpr std::int64_t kLanesWanted = 256, kWavesOfWide = 8, kLongChunkDim = 64, kRowTurns = 8, kRowsApart = 64;
   if (!uses_matrix_instructions(target, bounds.tokens, tuning) || bounds.tokens <= bounds.sequences ||
       attention.head_dim % 32 != 0 || value_dim_of(attention) % 32 != 0 || attention.selected > 0)
     return std::nullopt;
@@ -36,6 +37,9 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
     if (group % heads == 0) out.heads = heads;
   const auto tokens = std::max<std::int64_t>(1, waves / out.heads) * kTileRows;
   out.tokens = std::clamp(tuned(tuning, "attention_tokens", tokens) / kTileRows * kTileRows, kTileRows, tokens);
+  // Single rows follow each other, so a block rarely finds two of them.
+  if (bounds.tokens % kRowTurns == 0 && bounds.tokens / kRowTurns >= std::max(kRowsApart, bounds.sequences))
+    out.row_turns = kRowTurns;
   out.chunk = attention.head_dim <= kLongChunkDim && tuned(tuning, "attention_chunk", 64) >= 64 ? 64 : 32;
   return out;
 }
@@ -107,7 +111,7 @@ LatentConfig choose_latent_attention(const GpuTarget& target, const ir::Attentio
   while (out.merged * out.merged < out.workers) ++out.merged;
   const auto groups = (out.workers + out.merged - 1) / out.merged;
   out.counters = groups > 1 ? 1 + groups : 1;
-  out.blocks += rows * out.jobs * out.workers;
+  out.blocks += rows * out.jobs * out.workers / (out.tiles ? out.tiles->row_turns : 1);
   if (out.workers > 1) out.scratch_bytes = out.blocks * out.heads_per_block * (value_dim_of(attention) + 4) * 4;
   if (matrix && target.copies) {
     out.stages = out.tiles ? 1 : 2;
@@ -197,7 +201,9 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const auto tile_heads = out.tiles ? 1 : heads_of_tile(target, attention, data, tuning);
   const auto group = attention.heads / attention.kv_heads;
   out.heads_per_block = tile_heads > 1 ? tile_heads : group;
-  const auto heads_max = tile_heads > 1 ? tile_heads : tuned_positive(tuning, "heads", kHeadsPerBlockMax);
+  const auto heads_max = tile_heads > 1
+                             ? tile_heads
+                             : tuned_positive(tuning, "heads", out.tiles ? kHeadsBesideTiles : kHeadsPerBlockMax);
   for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
     if (group % parts == 0) out.heads_per_block = group / parts;
   const auto jobs = attention.heads / out.heads_per_block;
@@ -220,7 +226,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
     out.waves = out.tiles->waves();
     out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
   }
-  out.blocks += rows * jobs * out.workers;
+  out.blocks += rows * jobs * out.workers / (out.tiles ? out.tiles->row_turns : 1);
   if (out.workers > 1)
     out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (value_dim_of(attention) + 2) * 4;
   return out;
@@ -265,7 +271,8 @@ void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out) {
   out.number("kTileHeads", tiles.heads)
       .number("kTileTokens", tiles.tokens)
       .number("kChunk", tiles.chunk)
-      .number("kParts", tiles.parts);
+      .number("kParts", tiles.parts)
+      .number("kRowTurns", tiles.row_turns);
 }
 
 /// Decode variants for 1, 2, 4, ... sequences; prefill variants for 16, 512 and, on large GPUs, 2048 tokens.

@@ -21,6 +21,7 @@ struct AttentionConfig {
     std::int64_t heads = 1, tokens = 16;       ///< of a block
     std::int64_t chunk = 32;                   ///< tokens of the context per iteration
     std::int64_t parts = 1;                    ///< waves that share a head's columns
+    std::int64_t row_turns = 1;                ///< rows beside tiles that a block looks at
     [[nodiscard]] std::int64_t waves() const;  ///< of a block
   };
   /// Decode by matrix instructions (kernels/gpu/attention_head_tiles.h).

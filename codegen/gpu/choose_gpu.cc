@@ -147,7 +147,9 @@ std::string GpuChooser::refuses_alignment(const TileDraft& draft) const {
 
 EpilogueContext GpuChooser::epilogue_context() const {
   return {[this](ir::Value value) { return binding_.rows.row_elements(value); },
-          [this](ir::Value value) { return stored_form(value); }, binding_.bounds.table_blocks, &kv_};
+          [this](ir::Value value) { return stored_form(value); },
+          [this](ir::Value value) { return rows_of_step(graph_.type(value).shape.front()).bound; },
+          binding_.bounds.table_blocks, &kv_};
 }
 
 /// True if the last block of a matmul goes on with its rows. Matmuls by matrix instructions have no such block.

@@ -217,6 +217,25 @@ SplitSize fastest(std::span<const TileSize> sizes, std::span<const double> rates
   return *best;
 }
 
+/// Columns, and tokens, of a wave in large blocks of AMD's GPUs: each fragment that it reads from shared memory is in
+/// four products, and each weight that a block dequantises in those of 128 tokens.
+constexpr std::int64_t kWaveTile = 64;
+
+/// The largest size whose grid has work for the target, where need be with several blocks that share k; else the last.
+SplitSize largest_with_work(std::span<const TileSize> sizes, const GpuTarget& target, const TilesProblem& problem) {
+  constexpr std::int64_t kWavesWmma = 128, kWavesMfma = 512, kPartLeast = 256;
+  const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
+  const auto wasted = [&](const TileSize& size) { return (size.rows - problem.rows % size.rows) % size.rows; };
+  for (const auto& size : sizes)
+    for (const std::int64_t splits : {1, 2, 4}) {
+      if (wasted(size) * 16 > problem.rows) break;
+      if (splits > 1 && (problem.k % (splits * 32) != 0 || problem.k / splits < kPartLeast)) break;
+      const auto waves = problem.blocks(size) * splits * (size.rows / kWaveTile) * (size.tokens / kWaveTile);
+      if (waves >= (wmma ? kWavesWmma : kWavesMfma)) return {size, splits};
+    }
+  return {sizes.back()};
+}
+
 /// Bytes of a row of the output tile: a token's sums, their padding and 1/rms.
 std::int64_t out_row_bytes(std::int64_t columns) {
   return (columns + 5) * 4;
@@ -310,17 +329,26 @@ std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesPro
 
 }  // namespace
 
+std::optional<TilesConfig> choose_few_rows(const GpuTarget& target, DType weight, std::int64_t columns, std::int64_t k,
+                                           std::int64_t rows, const EpilogueShape& shape, const Tuning& tuning) {
+  if (rows < kTokenTile || rows > kFewTokens || !multiplies_tiles(target, rows, tuning) || weight == DType::kF32)
+    return std::nullopt;
+  auto own = tuning;
+  own.emplace("block_tokens", kTokenTile);
+  return choose_strips(target, {columns, k, rows, 1, 0}, shape, own);
+}
+
 std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                                         std::int64_t tokens, std::int64_t slots, std::int64_t experts,
                                         const EpilogueShape& shape, const Tuning& tuning) {
   // Large blocks read fewer bytes per product; but a grid of few blocks leaves compute units idle, and with experts
   // that few slots share, large tiles stay half empty. Largest first.
-  constexpr TileSize kSizes[] = {{128, 128}, {128, 64}, {64, 64}},
+  constexpr TileSize kSizes[] = {{128, 128}, {64, 128}, {64, 64}},
                      kMmaSizes[] = {{128, 256}, {128, 128}, {128, 64}, {64, 64}},
                      kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}},
                      kMmaExpertSizes[] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}, {64, 32}};
   constexpr double kMmaRates[] = {1.0, 0.85, 0.65, 0.5}, kMmaExpertRates[] = {0.85, 0.65, 0.5, 0.4, 0.3};
-  constexpr std::int64_t kBlocksWanted = 192, kBlockMost = 256;
+  constexpr std::int64_t kBlockMost = 256;
   if (!multiplies_tiles(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
   // Where dot products keep up with memory, they are faster for few tokens; so they are for experts, whose slots need
   // no sorting then (H100, 8 sequences: 8B Q4_K_M 1,924 and 2,178 tokens/s, 1B Q8_0 8,821 and 8,300, Qwen3 30B-A3B
@@ -337,11 +365,9 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
            rows >= size.rows;
   };
   const auto many = [&](const TileSize& size) {
-    if (experts > 1) return problem.rows_of_out() / experts * 3 / 2 >= size.tokens || size.tokens == 32;
-    return problem.blocks(size) >= kBlocksWanted;
+    return problem.rows_of_out() / experts * 3 / 2 >= size.tokens || size.tokens == 32;
   };
-  // With mma.sync the fastest that fits; else the first size that fits and gives enough work (`many`), or the last that
-  // fits.
+  // With mma.sync the fastest that fits; else the first size that fits and gives enough work, or the last that fits.
   std::vector<TileSize> sizes;
   std::vector<double> rates;
   const auto all = experts > 1 && mma ? std::span<const TileSize>(kMmaExpertSizes)
@@ -358,8 +384,9 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
     if (mma) rates.push_back(experts > 1 ? kMmaExpertRates[i] : kMmaRates[i]);
   }
   if (sizes.empty()) return std::nullopt;
-  const auto enough = std::ranges::find_if(sizes, many);
+  const auto enough = experts > 1 ? std::ranges::find_if(sizes, many) : sizes.end();
   const SplitSize choice = mma                     ? fastest(sizes, rates, problem)
+                           : experts <= 1          ? largest_with_work(sizes, target, problem)
                            : enough != sizes.end() ? SplitSize{*enough}
                                                    : SplitSize{sizes.back()};
   const auto& size = choice.size;
@@ -372,9 +399,16 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   // WMMA fragments take many registers (on gfx11 both halves of a wave hold the same): fewer columns per wave leave
   // room.
   const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
-  const bool few_tokens = block.tokens < 64;
-  out.waves_down = tuned_positive(tuning, "waves_down", few_tokens ? block.rows / 32 : wmma && block.rows > 64 ? 4 : 2);
-  out.waves_across = tuned_positive(tuning, "waves_across", few_tokens ? 1 : waves / out.waves_down);
+  const bool few_tokens = block.tokens < 64, large = !mma && block.tokens >= 2 * kWaveTile;
+  out.waves_down = tuned_positive(tuning, "waves_down",
+                                  large                      ? std::max<std::int64_t>(block.rows / kWaveTile, 1)
+                                  : few_tokens               ? block.rows / 32
+                                  : wmma && block.rows > 64 ? 4
+                                                             : 2);
+  out.waves_across = tuned_positive(tuning, "waves_across",
+                                    large        ? block.tokens / kWaveTile
+                                    : few_tokens ? 1
+                                                 : waves / out.waves_down);
   const std::int64_t tile_tokens = mma ? 8 : 16;
   out.tiles_down = block.rows / out.waves_down / kTileRows;
   out.tiles_across = block.tokens / out.waves_across / tile_tokens;
@@ -405,6 +439,8 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
     const bool two = k % (out.splits * 64) == 0 && unit_blocks != 2;
     out.slabs = tuned_positive(tuning, "slabs", two ? 2 : 1);
     out.stages = tuned_positive(tuning, "stages", std::clamp<std::int64_t>(room / step_bytes(), 2, 4));
+  }
+  if (target.copies || large) {
     fill_ring(out.stages * step_bytes(), out);
     const auto wave_tokens = block.tokens / out.waves_across;
     while (out.tokens_together % wave_tokens != 0 && wave_tokens % out.tokens_together != 0) out.tokens_together /= 2;

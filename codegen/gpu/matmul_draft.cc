@@ -38,14 +38,14 @@ MatmulWeight weight_of(const ir::Graph& graph, NodeId matmul) {
 std::optional<TilesConfig> tiles_of(const GpuTarget& target, const Tuning& tuning, const ir::Graph& graph,
                                     const MatmulDraft& matmul, const ir::Bounds& bounds) {
   const auto& draft = matmul.draft;
-  // Rows of logits are few where not every token has one.
-  if (draft.rows.symbol != ir::Symbol::kTokens && bounds.rows < bounds.tokens) return std::nullopt;
   const auto weight = weight_of(graph, draft.source);
   const auto columns = weight.heads * weight.columns;
   auto shape = matmul.shape;  // a tile's columns must lie in one head
   if (weight.heads > 1) shape.divides = std::gcd(shape.divides, weight.columns);
-  return choose_tiles(target, weight.dtype, columns, weight.k, bounds.tokens, draft.slots, weight.experts, shape,
-                      tuning_for(tuning, fmt::format("{}x{}", columns, weight.k)));
+  const auto own = tuning_for(tuning, fmt::format("{}x{}", columns, weight.k));
+  if (draft.rows.symbol != ir::Symbol::kTokens && bounds.rows < bounds.tokens)
+    return choose_few_rows(target, weight.dtype, columns, weight.k, bounds.rows, shape, own);
+  return choose_tiles(target, weight.dtype, columns, weight.k, bounds.tokens, draft.slots, weight.experts, shape, own);
 }
 
 // BF16 weights are multiplied as they are; all others in F16, which needs fewer instructions, except on gfx90a, whose

@@ -65,7 +65,8 @@ FORGE_DEVICE void store_quant(u8* row, int column, i32 quant, u32 bf16_bits, boo
 /// infinities and NaN stay what they are.
 FORGE_DEVICE float within_f16(float x) {
   constexpr float kMost = 65504.0f, kFinite = 3.402823466e38f;
-  return x > kMost && x <= kFinite ? kMost : x < -kMost && x >= -kFinite ? -kMost : x;
+  const float within = min_of(max_of(x, -kMost), kMost);
+  return abs_of(x) <= kFinite ? within : x;
 }
 FORGE_DEVICE u32 clamped_f16_pair(float low, float high) {
   return f16_pair(within_f16(low), within_f16(high));
@@ -98,11 +99,12 @@ FORGE_DEVICE void quantise_block(u8* row, int column, float value, bool real) {
   }
 }
 
-/// Writes an element of a row in the format; quantised blocks as quantise_block.
+/// Writes an element of a row in the format; quantised blocks as quantise_block. All rows together are smaller than
+/// 4 GiB.
 template <int K, int Format>
 FORGE_DEVICE void store_activation(u8* rows, int t, int column, float value, bool real) {
-  u8* row = rows + static_cast<u64>(t) * row_bytes_of<K, Format>();
   if constexpr (Format < kRowF16A) {
+    u8* row = element(rows, static_cast<u32>(t) * static_cast<u32>(row_bytes_of<K, Format>()));
     quantise_block<K, Format>(row, column, value, real);
   } else {
     u32 bits = 0;
@@ -110,7 +112,7 @@ FORGE_DEVICE void store_activation(u8* rows, int t, int column, float value, boo
       bits = bf16_pair(value, 0.0f);
     else
       bits = f16_of_f32(within_f16(Format == kRowF16A ? value * kF16AScale : value));
-    if (real) reinterpret_cast<u16*>(row)[column] = static_cast<u16>(bits);
+    if (real) *element(reinterpret_cast<u16*>(rows), static_cast<u32>(t * K + column)) = static_cast<u16>(bits);
   }
 }
 

@@ -37,10 +37,9 @@ struct Attention : AttentionRow<C> {
       Row::row_of, Row::score_of;
   using typename Row::Args, typename Row::Format, typename Row::Job, typename Row::Lds, typename Row::Pool,
       typename Row::Share;
-  /// The smallest power of two that is at least `units`.
-  FORGE_DEVICE static constexpr int lanes_of(int units) { return units <= 1 ? 1 : 2 * lanes_of((units + 1) / 2); }
   static constexpr int kUnits = kHeadDim / kUnit, kValueUnits = kValueDim / kUnit;        ///< units in a row of K or V
-  static constexpr int kTeamLanes = lanes_of(kUnits) < kWave ? lanes_of(kUnits) : kWave;  ///< lanes that share a token
+  /// Lanes that share a token.
+  static constexpr int kTeamLanes = power_of_two_from(kUnits < kWave ? kUnits : kWave);
   static constexpr int kOwn = ceil_div(kUnits, kTeamLanes);                               ///< units of a lane
   static constexpr int kTeams = kWave / kTeamLanes;
   static constexpr int kTokens = C::kTeamTokens < kTeamLanes ? C::kTeamTokens : kTeamLanes;  ///< of a team, per chunk

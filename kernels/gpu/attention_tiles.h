@@ -21,7 +21,8 @@
 //
 // A step may also have rows that are not part of such a run, as decode rows of other sequences. They are computed by
 // blocks as in attention.h. The grid has blocks for both cases; each block decides by find_prompt(), from the step's
-// positions, whether its rows are its own or are left to the other kind.
+// positions, whether its rows are its own or are left to the other kind. Most steps have few such rows, and these follow
+// each other, so a block looks at several rows that are far apart.
 
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/matrix_tile.h"
@@ -35,7 +36,8 @@ struct AttentionTilesDefaults : AttentionDefaults {
   static constexpr int kWorkers = 1;
   static constexpr int kTileHeads = 1, kTileTokens = 16, kWaves = 1;
   static constexpr int kChunk = 32;
-  static constexpr int kParts = 1;  ///< waves that share the columns of a head
+  static constexpr int kParts = 1;     ///< waves that share the columns of a head
+  static constexpr int kRowTurns = 1;  ///< rows that a block of rows looks at, kTokensTotal / kRowTurns apart
 };
 
 /// RowsOf: the kernel for rows that no tile has. Rows of latents (latent_tiles.h) are keys and values at once.
@@ -52,7 +54,8 @@ struct AttentionTiles {
   static constexpr int kValueDim = Rows::kValueDim, kValueRow = Rows::kShared ? kHeadDim : kValueDim;
   static constexpr int kThreads = kWaves * kWave;
   static constexpr int kTokenTiles = ceil_div(C::kTokensTotal, C::kTileTokens), kJobs = C::kHeads / C::kTileHeads;
-  static constexpr int kTileBlocks = kTokenTiles * kJobs, kBlocks = kTileBlocks + Rows::kBlocks;
+  static constexpr int kRowBlocks = Rows::kBlocks / C::kRowTurns;
+  static constexpr int kTileBlocks = kTokenTiles * kJobs, kBlocks = kTileBlocks + kRowBlocks;
   static constexpr int kSlab = 32, kDimSlabs = kHeadDim / kSlab, kValueSlabs = kValueDim / kSlab;
   static constexpr int kKeySlabs = C::kChunk / kSlab;
   static constexpr int kParts = C::kParts, kPartSlabs = ceil_div(kDimSlabs, kParts), kPartDim = kPartSlabs * kSlab;
@@ -62,6 +65,7 @@ struct AttentionTiles {
   /// subnormal in F16: these have fewer bits, and gfx90a's matrix instructions treat them as zeros.
   static constexpr float kRaise = 10;
   static_assert(C::kWorkers == 1, "kWorkers must be 1");
+  static_assert(C::kTokensTotal % C::kRowTurns == 0, "the turns of a block of rows must divide kTokensTotal");
   static_assert(kValueDim % kSlab == 0 && !Rows::kSparse, "values are whole slabs, and no positions are selected");
   static_assert(T::kM == kRowsOfWave && T::kLanes == kWave && T::kF16,
                 "the tile must be f16, 16 rows high and of this wave size");
@@ -89,6 +93,7 @@ struct AttentionTiles {
   union Lds {
     typename Rows::Lds rows;
     TileLds tile;
+    Shared<u32, 1> found;  ///< what one wave has found for all
   };
 
   /// Rows t0 .. t0+count-1 of the step: one sequence, at positions `position` and following. Together they see
@@ -144,6 +149,19 @@ struct AttentionTiles {
            position + count - 1,
            args.tables + static_cast<u64>(sequence) * C::kTableBlocks};
     return true;
+  }
+
+  /// The same for blocks of rows, of which one wave looks. All lanes of the block call it together.
+  FORGE_DEVICE static bool is_prompt(const Args& args, Lds& lds, int tile) {
+    if (wave_id() == 0) {
+      Prompt prompt{};
+      const bool found = find_prompt(args, tile, prompt);
+      if (lane_id() == 0) lds.found.set(0, found ? 1u : 0u);
+    }
+    barrier();
+    const bool found = uniform(static_cast<int>(lds.found.get(0))) != 0;
+    barrier();  // the block's own work takes the flag's place
+    return found;
   }
 
   /// The thread's number. For latent rows the places of a thread's units in a chunk are computed again for each chunk,
@@ -437,14 +455,23 @@ struct AttentionTiles {
     write(args, prompt, head, row0, lds, state);
   }
 
+  /// The rows of block `id` of kRowBlocks that no tile has.
+  FORGE_DEVICE static void run_rows(const Args& args, Lds& lds, int id) {
+    FORGE_LOOP
+    for (int turn = 0; turn < C::kRowTurns; ++turn, id += kRowBlocks) {
+      const int t = id / Rows::kJobs;
+      if (idle_tile(args.counts, kTokenCount, t)) return;
+      if (is_prompt(args, lds, t / C::kTileTokens)) continue;
+      Rows::run_block(args, lds.rows, id);
+      barrier();
+    }
+  }
+
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     release_consumers();
     const int id = block_id() - kTileBlocks;
     Prompt prompt{};
-    if (id >= 0) {
-      if (!find_prompt(args, id / Rows::kJobs / C::kTileTokens, prompt)) Rows::run_block(args, lds.rows, id);
-      return;
-    }
+    if (id >= 0) return run_rows(args, lds, id);
     // Tiles in descending order: the rows with the longest context take longest and should start first.
     const int tile = kTokenTiles - 1 - block_id() / kJobs;
     if (find_prompt(args, tile, prompt)) run_tile(args, lds.tile, prompt, block_id() % kJobs * C::kTileHeads);

@@ -344,10 +344,11 @@ struct KvPool {
   /// Returned as the bits of a float, because epilogue operands are floats.
   FORGE_DEVICE static float slot_bits(const i32* positions, const i32* sequences, const i32* tables, int table_blocks,
                                       int t) {
-    const int position = load(positions + t);
+    const int position = load(element(positions, static_cast<u32>(t)));
     if (position < 0) return __builtin_bit_cast(float, -1);
-    const i32* table = tables + static_cast<u64>(load(sequences + t)) * table_blocks;
-    return __builtin_bit_cast(float, load(table + position / BlockTokens) * BlockTokens + position % BlockTokens);
+    const u32 row = static_cast<u32>(load(element(sequences, static_cast<u32>(t)))) * static_cast<u32>(table_blocks);
+    const u32 block = static_cast<u32>(position) / BlockTokens, place = static_cast<u32>(position) % BlockTokens;
+    return __builtin_bit_cast(float, static_cast<u32>(load(element(tables, row + block))) * BlockTokens + place);
   }
   /// Stores one value of a token's keys or values; `column` counts over [kv_heads][head_dim]. Format::kColumns
   /// neighbouring lanes hold as many neighbouring columns, from a multiple of it on; all lanes of the wave call this.

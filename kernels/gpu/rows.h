@@ -259,7 +259,7 @@ struct RmsNorm {
     float total = 0;
     FORGE_UNROLL
     for (int w = 0; w < C::kWaves; ++w) total += lds.sums.get(w);
-    const float factor = 1.0f / sqrt_of(total / static_cast<float>(C::kDim) + C::kEpsilon);
+    const float factor = inverse_sqrt_of(total / static_cast<float>(C::kDim) + C::kEpsilon);
     for (int i = thread_id(); i < C::kDim; i += kThreads) out[i] = load(x + i) * factor * load(args.weight + i);
   }
 };
@@ -308,7 +308,7 @@ struct LayerNorm {
       const float value = load(x + i) - mean;
       squares = fma_of(value, value, squares);
     }
-    const float factor = 1.0f / sqrt_of(sum_of_block(lds.squares, squares) / static_cast<float>(C::kDim) + C::kEpsilon);
+    const float factor = inverse_sqrt_of(sum_of_block(lds.squares, squares) / static_cast<float>(C::kDim) + C::kEpsilon);
     const int first = C::kShared ? 0 : column;
     for (int i = thread_id(); i < C::kDim; i += kThreads) {
       const float value = (load(x + i) - mean) * factor * load(args.weight + first + i);

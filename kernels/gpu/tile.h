@@ -272,10 +272,11 @@ class Finish {
     bool real;  ///< false: outside the tile, the results or the real rows; takes part but stores nothing
   };
   FORGE_DEVICE Job job_of(int turn) const {
-    const int index = turn * T::kThreads + thread_, job = index / kResults, lane = index % kResults;
-    const bool inside = job < kJobs;
-    const int t = inside ? job / kGroups : 0;
-    const int first = row0_ / E::kIn * kResults + (inside ? job % kGroups * kResults : 0), n = first + lane;
+    const u32 index = static_cast<u32>(turn * T::kThreads + thread_), job = index / kResults;
+    const bool inside = (turn + 1) * T::kThreads <= kJobs * kResults || job < kJobs;
+    const int t = inside ? static_cast<int>(job / kGroups) : 0, lane = static_cast<int>(index % kResults);
+    const int first = row0_ / E::kIn * kResults + (inside ? static_cast<int>(job % kGroups) * kResults : 0);
+    const int n = first + lane;
     const bool real = inside && n < kResultsTotal && rows_.has(t);
     return {t, n < kResultsTotal ? n : kResultsTotal - 1, real};
   }

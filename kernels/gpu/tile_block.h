@@ -37,7 +37,8 @@ struct TilesDefaults : MatmulCommon {
   static constexpr int kTokensTogether = kTokenTile;      ///< tokens whose sums the epilogue finds in shared memory
   static constexpr int kSplits = 1;                       ///< blocks that share k
   static constexpr int kTotalStride = 1;                  ///< floats between the sums of squares of two rows of x
-  static constexpr bool kReadsAllRows = false;            ///< reads rows of x beyond the step's, which spares registers
+  /// Reads rows of x beyond the step's, which spares registers and, without asynchronous copies, instructions.
+  static constexpr bool kReadsAllRows = !kAsyncCopies;
 };
 
 template <class C>
@@ -58,7 +59,7 @@ struct TileBlock {
   static constexpr int kSplits = C::kSplits, kBlocks = ceil_div(kColumns, kRows) * kTokenTiles * kSplits;
   static constexpr int kSlab = 32, kStep = C::kSlabs * kSlab, kSteps = W::kK / kStep / kSplits, kStages = C::kStages;
   static constexpr int kTogether = C::kTokensTogether;
-  static constexpr int kOperandsTogether = kTogether <= kTokenTile ? 1 : 32;  ///< LoadsTogether of Finish
+  static constexpr int kOperandsTogether = kTogether <= kTokenTile ? 1 : kAsyncCopies ? 32 : 16;  ///< LoadsTogether
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
   static_assert(C::kHeads == 1 || (C::kHeadColumns % kRows == 0 && C::kHeads * C::kHeadColumns == kColumns),
                 "a block's columns must lie in one head");
@@ -79,15 +80,21 @@ struct TileBlock {
   /// With mma.sync, neighbouring lanes have sums of two tokens: four floats more keep them in different banks.
   static constexpr int kPadding = T::kN == 8 ? 4 : 0;
   using OutTile = Tile<kTogether, kRows, 1, kThreads, kPadding>;
-  /// Shared memory: a ring of `Units` units of 16 bytes.
-  template <int Units>
+  struct After {
+    OutTile tile;
+    Shared<u32, 1> last;
+  };
+  /// Shared memory: a ring of `Units` units of 16 bytes, and in its place, after the last step, the output tile.
+  template <int Units, bool Experts = kExperts>
   struct Ring {
     union {
       Shared<U32x4, Units> units;
-      OutTile tile;  ///< after the last step
+      After after;
     };
+  };
+  template <int Units>
+  struct Ring<Units, true> : Ring<Units, false> {
     typename Slots::Lds slots;
-    Shared<u32, 1> last;
   };
   using Args = TilesArgs<E, kExperts>;
   /// The block's part of the output: columns row0 .. of the weight that starts at row weight0 (the expert's first), and
@@ -162,7 +169,7 @@ struct TileBlock {
     each_quad(sums, [&](int quad, float& a, float& b, float& c, float& d) {
       *reinterpret_cast<F32x4*>(own + (split * kQuads + quad) * (kThreads * 4)) = F32x4{{a, b, c, d}};
     });
-    if (!last_arrival(args.counters + block, kSplits, lds.last)) return false;
+    if (!last_arrival(args.counters + block, kSplits, lds.after.last)) return false;
     FORGE_LOOP
     for (int part = 0; part < kSplits; ++part)
       each_quad(sums, [&](int quad, float& a, float& b, float& c, float& d) {
@@ -208,7 +215,7 @@ struct TileBlock {
       for (int n = 0; n < kTiles; ++n) {
         FORGE_UNROLL
         for (int i = 0; i < T::Fragments::kC; ++i)
-          lds.tile.set(token0 + n * T::kN + T::c_column(lane, i), row0 + m * T::kM + T::c_row(lane, i),
+          lds.after.tile.set(token0 + n * T::kN + T::c_column(lane, i), row0 + m * T::kM + T::c_row(lane, i),
                        sums[m][kFirst + n][i]);
       }
     }
@@ -233,10 +240,10 @@ struct TileBlock {
       hand_over<Part>(lds, thread, sums);
       if constexpr (E::kParts > 0)
         for (int t = thread; t < kTogether; t += kThreads)
-          lds.tile.factors.set(t,
+          lds.after.tile.factors.set(t,
                                E::inv_rms(load(args.totals + rows.clamped_row(t) / slots_of<E>() * C::kTotalStride)));
       barrier();
-      finisher.run(lds.tile);
+      finisher.run(lds.after.tile);
       barrier();
       finish<Part + 1>(args, lds, job, thread, sums);
     }
@@ -245,7 +252,7 @@ struct TileBlock {
   template <class Lds>
   FORGE_DEVICE static void sum_rows(const Args& args, Lds& lds, const Job& job, int tile) {
     static_assert(!kExperts, "slots have no norms");
-    if (last_arrival(args.counters + kBlocks / kSplits + tile, ceil_div(kColumns, kRows), lds.last))
+    if (last_arrival(args.counters + kBlocks / kSplits + tile, ceil_div(kColumns, kRows), lds.after.last))
       total_squares<squares_out_of<E>(), kThreads / kWave, kTokens>(E::squares_out(args.epilogue), job.t0, job.tokens);
   }
   /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16, or
@@ -288,8 +295,10 @@ struct TileBlock {
       if (!sum_splits(args, lds, place.block, place.split, sums)) return;
     }
     barrier();  // the output tile takes the ring's place
-    // opaque: the epilogue's addresses are computed here instead of living in registers through the loop.
-    finish<0>(args, lds, job, opaque(thread_id()), sums);
+    // opaque: the epilogue's addresses are computed here instead of living in registers through the loop. The mask tells
+    // the compiler again that the number is small and not negative.
+    constexpr int kMask = power_of_two_from(kThreads) - 1;
+    finish<0>(args, lds, job, opaque(thread_id()) & kMask, sums);
     if constexpr (squares_out_of<E>() > 0) sum_rows(args, lds, job, place.tile);
   }
 };

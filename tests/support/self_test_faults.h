@@ -151,6 +151,12 @@ FORGE_DEVICE float faulty_quotient(float a, float b) { return quotient_of(a, b) 
 }
 #define quotient_of faulty_quotient
 )"},
+    {"numbers", "inverse_sqrt_of", R"(
+namespace forge::gpu {
+FORGE_DEVICE float faulty_inverse_sqrt(float value) { return inverse_sqrt_of(value) * 1.000001f; }
+}
+#define inverse_sqrt_of faulty_inverse_sqrt
+)"},
     {"blocks", "atomic_add", R"(
 namespace forge::gpu {
 FORGE_DEVICE u32 faulty_add(u32* at, u32 value) {

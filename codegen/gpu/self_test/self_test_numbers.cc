@@ -138,6 +138,8 @@ std::uint32_t expected(const Inputs& in, int r, std::size_t i) {
       return word_of(any_x / y);
     case kQuotient:
       return word_of(x / y);
+    case kInverseSqrt:
+      return word_of(1.0F / std::sqrt(std::fabs(x) + 0x1p-20F));
     case kFma:
       return word_of(std::fma(any_x, y, z));
     case kMulAdd:
@@ -178,6 +180,7 @@ constexpr Row kRows[] = {
     {kSqrt, "sqrt_of", SelfTestMatch::kFloats},
     {kDivide, "division", SelfTestMatch::kFloats},
     {kQuotient, "quotient_of", SelfTestMatch::kNear, 5e-7F, 0x1p-126F},
+    {kInverseSqrt, "inverse_sqrt_of", SelfTestMatch::kNear, 5e-7F, 0x1p-126F},
     {kFma, "fma_of", SelfTestMatch::kFloats},
     {kMulAdd, "product and sum, not contracted", SelfTestMatch::kFloats},
     {kSubnormal, "subnormal products", SelfTestMatch::kFloats},

@@ -155,9 +155,18 @@ class Generator {
   [[nodiscard]] std::int64_t row_floats(ir::Value value) const {
     return context_.row_floats(value) / (graph_.type(value).shape.size() < 3 ? 1 : draft_.slots);
   }
+  /// Whether all rows of a value together take less than 4 GiB.
+  [[nodiscard]] bool is_small(ir::Value value) const {
+    return context_.rows && context_.rows(value) * context_.row_floats(value) * kFloatBytes < std::int64_t{1} << 32;
+  }
+  /// The address of a column of a row.
+  static std::string element(std::string_view pointer, std::string_view row, std::int64_t floats, std::string_view col,
+                             bool small) {
+    if (small) return fmt::format("gpu::element({}, static_cast<u32>({} * {} + {}))", pointer, row, floats, col);
+    return fmt::format("{} + static_cast<u64>({}) * {} + {}", pointer, row, floats, col);
+  }
   std::string row_element(std::string_view type, ir::Value value, std::string_view col) {
-    return fmt::format("{} + static_cast<u64>({}) * {} + {}", value_pointer(type, value), row_of(value),
-                       row_floats(value), col);
+    return element(value_pointer(type, value), row_of(value), row_floats(value), col, is_small(value));
   }
 
   /// A call of the elementwise function that a node computes (kernels/gpu/elementwise.h).
@@ -173,7 +182,7 @@ class Generator {
   }
 
   static std::string inverse_rms(const ir::NormAttrs& norm) {
-    return fmt::format("1.0f / sqrt_of(sum / {} + {})", float_literal(static_cast<float>(norm.dim)),
+    return fmt::format("inverse_sqrt_of(fma_of(sum, {}, {}))", float_literal(1.0F / static_cast<float>(norm.dim)),
                        float_literal(norm.eps));
   }
 
@@ -243,6 +252,10 @@ class Generator {
   [[nodiscard]] DType stored_type(ir::Value value) const { return stored_form(value).dtype; }
   /// Rows that matmuls read.
   void generate_activation(const DraftOp& op, Place place, const std::string& col) {
+    if (context_.rows && !is_small(op.operand))
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("the rows of {} columns of a step take 4 GiB or more", graph_.type(op.operand).cols()),
+                  "ask for fewer tokens in a step");
     line(place, fmt::format("store_activation<{}, {}>({}, t, {}, v, real);", graph_.type(op.operand).cols(),
                             row_format(stored_type(op.operand)), value_pointer("u8*", op.operand), col));
   }
@@ -257,8 +270,7 @@ class Generator {
           break;
         }
         line(place, fmt::format("store({}, v, real);",
-                                scratch ? fmt::format("{} + static_cast<u64>(t) * {} + {}",
-                                                      pointer("float*", {.kind = Kind::kScratch}), draft_.cols, col)
+                                scratch ? element(pointer("float*", {.kind = Kind::kScratch}), "t", draft_.cols, col, false)
                                         : row_element("float*", op.operand, col)));
         break;
       }
@@ -308,8 +320,8 @@ class Generator {
     const auto turned =
         rope.rotary_dims == rope.head_dim ? std::string("true") : fmt::format("d < {}", rope.rotary_dims);
     const auto angle =
-        fmt::format("{} + (static_cast<u64>(t) * {} + {}) * 2", value_pointer("const float*", op.operand), half,
-                    pairs ? std::string("d / 2") : fmt::format("d % {}", half));
+        element(value_pointer("const float*", op.operand), "t", 2 * half,
+                pairs ? std::string("d / 2 * 2") : fmt::format("d % {} * 2", half), is_small(op.operand));
     load_ += "      " + dim;
     load_ += fmt::format("      o[{}] = {} ? gpu::load({}) : 1.0f;\n", operands_, turned, angle);
     load_ += fmt::format("      o[{}] = {} ? gpu::load({} + 1) : 0.0f;\n", operands_ + 1, turned, angle);

@@ -41,6 +41,7 @@ struct EpilogueContext {
   std::function<std::int64_t(ir::Value)> row_floats;  ///< floats from one row of a value to the next
   /// How the variant stores a value; absent: as the graph has it.
   std::function<passes::StoredForm(ir::Value)> stored_form;
+  std::function<std::int64_t(ir::Value)> rows;  ///< the most rows of a value in a step; absent: not known
   std::int64_t table_blocks = 0;
   const KvFormat* kv = nullptr;  ///< of the KV cache
 };

@@ -171,8 +171,22 @@ FORGE_DEVICE float min_of(float a, float b) {
 FORGE_DEVICE float max_of(float a, float b) {
   return a > b ? a : b;
 }
+/// The address of element `index` of an array that is smaller than 4 GiB: such addresses take fewer registers and
+/// instructions on AMD than those of 64-bit indices.
+template <class T>
+FORGE_DEVICE const T* element(const T* first, u32 index) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const u8*>(first) + index * static_cast<u32>(sizeof(T)));
+}
+template <class T>
+FORGE_DEVICE T* element(T* first, u32 index) {
+  return reinterpret_cast<T*>(reinterpret_cast<u8*>(first) + index * static_cast<u32>(sizeof(T)));
+}
 FORGE_DEVICE constexpr int ceil_div(int a, int b) {
   return (a + b - 1) / b;
+}
+/// The smallest power of two that is at least `value`, which is positive.
+FORGE_DEVICE constexpr int power_of_two_from(int value) {
+  return value <= 1 ? 1 : 2 * power_of_two_from((value + 1) / 2);
 }
 FORGE_DEVICE constexpr bool is_power_of_two(int value) {
   return value > 0 && (value & (value - 1)) == 0;

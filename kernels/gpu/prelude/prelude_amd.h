@@ -180,8 +180,19 @@ FORGE_DEVICE u32 fma_halves(u32 a, u32 b, u32 c) {
   return __builtin_bit_cast(u32, __builtin_bit_cast(detail::HalfPair, a) * __builtin_bit_cast(detail::HalfPair, b) +
                                      __builtin_bit_cast(detail::HalfPair, c));
 }
+/// 2^value with the hardware's accuracy; 0 where the result is subnormal. Compilers without the builtin (hipRTC 5.2) add
+/// instructions that keep subnormal results.
 FORGE_DEVICE float exp2_of(float value) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_amdgcn_exp2f)
+#define FORGE_HAS_EXP2
+#endif
+#endif
+#if defined(FORGE_HAS_EXP2)
+  return __builtin_amdgcn_exp2f(value);
+#else
   return __builtin_exp2f(value);
+#endif
 }
 /// Base-2 logarithm with the hardware's accuracy, a few units in the last place.
 FORGE_DEVICE float log2_of(float value) {
@@ -189,6 +200,10 @@ FORGE_DEVICE float log2_of(float value) {
 }
 FORGE_DEVICE float sqrt_of(float value) {
   return __builtin_sqrtf(value);
+}
+/// 1 / sqrt(value) within two units in the last place; value is a normal number.
+FORGE_DEVICE float inverse_sqrt_of(float value) {
+  return __builtin_amdgcn_rsqf(value);
 }
 /// a / b within two units in the last place, in a few instructions; 0 where b is above 2^126.
 FORGE_DEVICE float quotient_of(float a, float b) {

@@ -145,6 +145,9 @@ inline float log2_of(float value) {
 inline float sqrt_of(float value) {
   return __builtin_sqrtf(value);
 }
+inline float inverse_sqrt_of(float value) {
+  return 1.0f / __builtin_sqrtf(value);
+}
 inline float quotient_of(float a, float b) {
   return a / b;
 }

@@ -157,6 +157,11 @@ FORGE_DEVICE float log2_of(float value) {
 FORGE_DEVICE float sqrt_of(float value) {
   return __fsqrt_rn(value);
 }
+FORGE_DEVICE float inverse_sqrt_of(float value) {
+  float inverse;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(inverse) : "f"(value));
+  return inverse;
+}
 FORGE_DEVICE float quotient_of(float a, float b) {
   float quotient;
   asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));

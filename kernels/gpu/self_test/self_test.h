@@ -174,6 +174,7 @@ struct SelfTestNumbers {
     put(args, kSqrt, sqrt_of(abs_of(any_x)));
     put(args, kDivide, any_x / y);
     put(args, kQuotient, quotient_of(x, y));
+    put(args, kInverseSqrt, inverse_sqrt_of(abs_of(x) + 0x1p-20f));
     put(args, kFma, fma_of(any_x, y, z));
     put(args, kMulAdd, x * y + z);
     put(args, kSubnormal, x * 0x1p-120f);

@@ -63,6 +63,7 @@ enum NumberResult {
   kSqrt,                                     ///< |any x|
   kDivide,                                   ///< any x / mild y
   kQuotient,                                 ///< mild x / mild y, by quotient_of
+  kInverseSqrt,                              ///< |mild x| + 2^-20
   kFma,                                      ///< any x, mild y, mild z
   kMulAdd,                                   ///< mild x * y + z, two roundings
   kSubnormal,                                ///< mild x * 2^-120: subnormals must not be flushed to zero
