@@ -201,9 +201,8 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const auto tile_heads = out.tiles ? 1 : heads_of_tile(target, attention, data, tuning);
   const auto group = attention.heads / attention.kv_heads;
   out.heads_per_block = tile_heads > 1 ? tile_heads : group;
-  const auto heads_max = tile_heads > 1
-                             ? tile_heads
-                             : tuned_positive(tuning, "heads", out.tiles ? kHeadsBesideTiles : kHeadsPerBlockMax);
+  const auto heads_max =
+      tile_heads > 1 ? tile_heads : tuned_positive(tuning, "heads", out.tiles ? kHeadsBesideTiles : kHeadsPerBlockMax);
   for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
     if (group % parts == 0) out.heads_per_block = group / parts;
   const auto jobs = attention.heads / out.heads_per_block;

@@ -401,10 +401,10 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
   const bool few_tokens = block.tokens < 64, large = !mma && block.tokens >= 2 * kWaveTile;
   out.waves_down = tuned_positive(tuning, "waves_down",
-                                  large                      ? std::max<std::int64_t>(block.rows / kWaveTile, 1)
-                                  : few_tokens               ? block.rows / 32
+                                  large                     ? std::max<std::int64_t>(block.rows / kWaveTile, 1)
+                                  : few_tokens              ? block.rows / 32
                                   : wmma && block.rows > 64 ? 4
-                                                             : 2);
+                                                            : 2);
   out.waves_across = tuned_positive(tuning, "waves_across",
                                     large        ? block.tokens / kWaveTile
                                     : few_tokens ? 1

@@ -37,10 +37,10 @@ struct Attention : AttentionRow<C> {
       Row::row_of, Row::score_of;
   using typename Row::Args, typename Row::Format, typename Row::Job, typename Row::Lds, typename Row::Pool,
       typename Row::Share;
-  static constexpr int kUnits = kHeadDim / kUnit, kValueUnits = kValueDim / kUnit;        ///< units in a row of K or V
+  static constexpr int kUnits = kHeadDim / kUnit, kValueUnits = kValueDim / kUnit;  ///< units in a row of K or V
   /// Lanes that share a token.
   static constexpr int kTeamLanes = power_of_two_from(kUnits < kWave ? kUnits : kWave);
-  static constexpr int kOwn = ceil_div(kUnits, kTeamLanes);                               ///< units of a lane
+  static constexpr int kOwn = ceil_div(kUnits, kTeamLanes);  ///< units of a lane
   static constexpr int kTeams = kWave / kTeamLanes;
   static constexpr int kTokens = C::kTeamTokens < kTeamLanes ? C::kTeamTokens : kTeamLanes;  ///< of a team, per chunk
   static constexpr int kSpread = kTeamLanes / kTokens;             ///< lanes that hold the same token's score

@@ -21,8 +21,8 @@
 //
 // A step may also have rows that are not part of such a run, as decode rows of other sequences. They are computed by
 // blocks as in attention.h. The grid has blocks for both cases; each block decides by find_prompt(), from the step's
-// positions, whether its rows are its own or are left to the other kind. Most steps have few such rows, and these follow
-// each other, so a block looks at several rows that are far apart.
+// positions, whether its rows are its own or are left to the other kind. Most steps have few such rows, and these
+// follow each other, so a block looks at several rows that are far apart.
 
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/matrix_tile.h"

@@ -308,7 +308,8 @@ struct LayerNorm {
       const float value = load(x + i) - mean;
       squares = fma_of(value, value, squares);
     }
-    const float factor = inverse_sqrt_of(sum_of_block(lds.squares, squares) / static_cast<float>(C::kDim) + C::kEpsilon);
+    const float factor =
+        inverse_sqrt_of(sum_of_block(lds.squares, squares) / static_cast<float>(C::kDim) + C::kEpsilon);
     const int first = C::kShared ? 0 : column;
     for (int i = thread_id(); i < C::kDim; i += kThreads) {
       const float value = (load(x + i) - mean) * factor * load(args.weight + first + i);

@@ -216,7 +216,7 @@ struct TileBlock {
         FORGE_UNROLL
         for (int i = 0; i < T::Fragments::kC; ++i)
           lds.after.tile.set(token0 + n * T::kN + T::c_column(lane, i), row0 + m * T::kM + T::c_row(lane, i),
-                       sums[m][kFirst + n][i]);
+                             sums[m][kFirst + n][i]);
       }
     }
   }
@@ -240,8 +240,8 @@ struct TileBlock {
       hand_over<Part>(lds, thread, sums);
       if constexpr (E::kParts > 0)
         for (int t = thread; t < kTogether; t += kThreads)
-          lds.after.tile.factors.set(t,
-                               E::inv_rms(load(args.totals + rows.clamped_row(t) / slots_of<E>() * C::kTotalStride)));
+          lds.after.tile.factors.set(
+              t, E::inv_rms(load(args.totals + rows.clamped_row(t) / slots_of<E>() * C::kTotalStride)));
       barrier();
       finisher.run(lds.after.tile);
       barrier();
@@ -295,8 +295,8 @@ struct TileBlock {
       if (!sum_splits(args, lds, place.block, place.split, sums)) return;
     }
     barrier();  // the output tile takes the ring's place
-    // opaque: the epilogue's addresses are computed here instead of living in registers through the loop. The mask tells
-    // the compiler again that the number is small and not negative.
+    // opaque: the epilogue's addresses are computed here instead of living in registers through the loop. The mask
+    // tells the compiler again that the number is small and not negative.
     constexpr int kMask = power_of_two_from(kThreads) - 1;
     finish<0>(args, lds, job, opaque(thread_id()) & kMask, sums);
     if constexpr (squares_out_of<E>() > 0) sum_rows(args, lds, job, place.tile);

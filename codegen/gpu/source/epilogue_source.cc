@@ -269,9 +269,9 @@ class Generator {
           generate_activation(op, place, col);
           break;
         }
-        line(place, fmt::format("store({}, v, real);",
-                                scratch ? element(pointer("float*", {.kind = Kind::kScratch}), "t", draft_.cols, col, false)
-                                        : row_element("float*", op.operand, col)));
+        line(place, fmt::format("store({}, v, real);", scratch ? element(pointer("float*", {.kind = Kind::kScratch}),
+                                                                         "t", draft_.cols, col, false)
+                                                               : row_element("float*", op.operand, col)));
         break;
       }
       case TileOpKind::kSumSquares:

@@ -180,8 +180,8 @@ FORGE_DEVICE u32 fma_halves(u32 a, u32 b, u32 c) {
   return __builtin_bit_cast(u32, __builtin_bit_cast(detail::HalfPair, a) * __builtin_bit_cast(detail::HalfPair, b) +
                                      __builtin_bit_cast(detail::HalfPair, c));
 }
-/// 2^value with the hardware's accuracy; 0 where the result is subnormal. Compilers without the builtin (hipRTC 5.2) add
-/// instructions that keep subnormal results.
+/// 2^value with the hardware's accuracy; 0 where the result is subnormal. Compilers without the builtin (hipRTC 5.2)
+/// add instructions that keep subnormal results.
 FORGE_DEVICE float exp2_of(float value) {
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_amdgcn_exp2f)

@@ -7,6 +7,9 @@
 #include <catch2/catch.hpp>
 
 #include "codegen/gpu/attention_config.h"
+#include "codegen/gpu/code/decode.h"
+#include "codegen/gpu/code/loops.h"
+#include "codegen/gpu/compile/code_object.h"
 #include "codegen/gpu/compile/compile_service.h"
 #include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/matmul_config.h"
@@ -212,6 +215,22 @@ std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& k
   return made;
 }
 
+/// Instructions beside each matrix instruction in the loop that has the most of them.
+double others_in_loop(const CompiledKernel& kernel, const GpuTarget& target) {
+  const auto function = parse_listing(disassemble(kernel.code, target).value()).at(0);
+  const auto flow = control_flow(function);
+  double most = 0, others = 0;
+  for (const auto& loop : flow.loops) {
+    double matrix = 0, all = 0;
+    for (const auto block : loop.blocks)
+      for (auto i = flow.blocks[block].first; i < flow.blocks[block].end; ++i, ++all)
+        matrix += class_of(function.instructions[i].mnemonic) == InstructionClass::kMatrix ? 1 : 0;
+    if (matrix > most) most = matrix, others = (all - matrix) / matrix;
+  }
+  CHECK(most > 0);
+  return others;
+}
+
 }  // namespace
 
 TEST_CASE("GEMV kernels of the K types do not spill their units") {
@@ -228,21 +247,27 @@ TEST_CASE("GEMV kernels of the K types do not spill their units") {
   }
 }
 
-TEST_CASE("matrix-instruction kernels keep their accumulators in registers") {
+TEST_CASE("matrix-instruction kernels keep their accumulators in registers, and AMD's multiply most of the time") {
+  constexpr std::ptrdiff_t kPrompts = 8;
   for (const GpuTarget* known : compilable({"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"})) {
     const GpuTarget& target = *known;
     KernelSet kernels;
-    for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16}) {
+    for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ4_K, DType::kQ6_K, DType::kBF16}) {
       kernels.add(kernel_source(target, "wide", prompt_text(target, type, 16384, 2048)));
-      kernels.add(kernel_source(target, "narrow", prompt_text(target, type, 2048, 8192)));
+      if (type == DType::kQ8_0 || type == DType::kBF16)
+        kernels.add(kernel_source(target, "narrow", prompt_text(target, type, 2048, 8192)));
     }
     for (const auto& [heads, kv_heads, head_dim] : {std::array{32, 8, 64}, {9, 3, 64}, {32, 8, 128}, {32, 4, 128}})
       kernels.add(kernel_source(target, "attention", attention_text(target, heads, kv_heads, head_dim)));
-    for (const auto& kernel : compiled(target, kernels)) {
-      INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
-                       << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
+    const auto made = compiled(target, kernels);
+    for (const auto& kernel : made) {
+      INFO(target.name << " " << &kernel - made.data() << ": " << kernel.facts.registers << " registers, "
+                       << kernel.facts.spill_bytes << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
       CHECK(kernel.facts.spill_bytes <= 0);
       CHECK(kernel.facts.lds_bytes <= 48 << 10);
+      const bool prompt = &kernel - made.data() < kPrompts;
+      if (prompt && target.vendor == driver::Vendor::kAmd)  // gfx90a makes BF16, without packed instructions
+        CHECK(others_in_loop(kernel, target) <= (target.name == "gfx90a" ? 11 : 6));
     }
   }
 }
