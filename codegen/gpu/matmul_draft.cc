@@ -1,7 +1,5 @@
 #include "codegen/gpu/matmul_draft.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -42,10 +40,11 @@ std::optional<TilesConfig> tiles_of(const GpuTarget& target, const Tuning& tunin
   if (draft.rows.symbol != ir::Symbol::kTokens && bounds.rows < bounds.tokens) return std::nullopt;
   const auto weight = weight_of(graph, draft.source);
   const auto columns = weight.heads * weight.columns;
+  const auto rows = draft.rows.symbol == ir::Symbol::kRows ? bounds.rows : bounds.tokens;
   auto shape = matmul.shape;  // a tile's columns must lie in one head
   if (weight.heads > 1) shape.divides = std::gcd(shape.divides, weight.columns);
   return choose_tiles(target, weight.dtype, columns, weight.k, bounds.tokens, draft.slots, weight.experts, shape,
-                      tuning_for(tuning, fmt::format("{}x{}", columns, weight.k)));
+                      tuning_for(tuning, columns, weight.k, rows * draft.slots));
 }
 
 // BF16 weights are multiplied as they are; all others in F16, which needs fewer instructions, except on gfx90a, whose
