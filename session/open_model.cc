@@ -51,9 +51,9 @@ DType kv_type_of(const ModelChoice& choice, DType fallback) {
 
 /// CompileOptions::tune of a compilation for the choice.
 std::string tune_of(const ModelChoice& choice, const loader::Gguf& file) {
-  const auto given = choice.tune.value_or("");
-  if (choice.no_tuned) return given;
-  return tune_with_stored({.card = choice.card, .target = target_of(choice), .model = file.identity().hex()}, given);
+  const auto card = choice.no_tuned ? std::string() : choice.card;
+  return tune_with_stored({.card = card, .target = target_of(choice), .model = file.identity().hex()},
+                          choice.tune.value_or(""));
 }
 
 /// Takes the program out of a plan that was compiled for `target` alone.

@@ -132,6 +132,7 @@ void require_tuned(const TunedSubject& subject) {
 }
 
 std::string tune_with_stored(const TunedSubject& subject, const std::string& given) {
+  (void)codegen::parse_tuning(given);  // CPUs have no use for it, but a wrong key is one there, too
   if (subject.card.empty()) return given;
   const auto stored = find_tuned(plan::CacheOptions::from_environment(), subject);
   if (!stored.why.empty()) warn(stored.why);

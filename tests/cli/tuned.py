@@ -25,8 +25,11 @@ def refused(name, status, words, program, *args):
 def compiled(*args):
     run = tool("compile", model, "-o", plan, "-c", 64, "--target", "gfx1100", *args)
     case(f"compile {' '.join(args)}", run.returncode == 0, run.stderr)
-    shown = tool("inspect", plan).stdout.decode()
-    return re.search(r"options: (.*)", shown).group(1), run
+    shown = tool("inspect", plan).stdout.decode().split("kernel choices given:\n")
+    # JSON has the text as it was given.
+    options = json.loads(tool("inspect", plan, "--json").stdout)["programs"][0]["options"]
+    lines = [line.strip() for line in shown[1].splitlines() if re.match(r"    \S+:( \w+=\d+)+$", line)] if len(shown) > 1 else []
+    return lines, options.partition(" tune=")[2]
 
 
 def bad_input():
@@ -58,7 +61,7 @@ def stored():
     identity = json.loads(tool("inspect", plan, "--json").stdout)["model"]["identity"]
     forge = re.search(r"(\S+ \(.*\))", tool("compile", "--version").stdout.decode().split(" ", 1)[1]).group(1)
     kept = {"format": "forge tuned 1", "forge": forge, "card": CARD, "target": "gfx1100", "model": identity, "model_name": "tiny",
-            "tune": "64x32x1:rows=2,64x32x1:waves=4", "measured": [{"test": "tg32", "before": 100, "after": 110}]}
+            "tune": "64x32x1:units=1,64x32x1:waves=1", "measured": [{"test": "tg32", "before": 100, "after": 110}]}
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
 
     def put(text):
@@ -66,12 +69,12 @@ def stored():
             out.write(text)
 
     put(json.dumps(kept))
-    options, _ = compiled("--tuned-for", CARD)
-    case("the plan has the choices, and forge-inspect shows them", "tune=64x32x1:rows=2,64x32x1:waves=4" in options, options)
-    options, _ = compiled()
-    case("no card, no choices", "tune=" not in options, options)
-    options, _ = compiled("--tuned-for", CARD, "--tune", "waves=2")
-    case("--tune wins over the file", options.endswith("tune=64x32x1:rows=2,waves=2"), options)
+    shown, text = compiled("--tuned-for", CARD)
+    case("the plan has the choices, and forge-inspect shows them", shown == ["64x32x1: units=1 waves=1"] and text == kept["tune"], (shown, text))
+    shown, text = compiled()
+    case("no card, no choices", not shown and not text, (shown, text))
+    shown, text = compiled("--tuned-for", CARD, "--tune", "waves=1")
+    case("--tune wins over the file", shown == ["64x32x1: units=1", "all: waves=1"] and text == "64x32x1:units=1,waves=1", (shown, text))
     # The cache's key has the choices.
     keys = []
     for more in ([], ["--tuned-for", CARD]):

@@ -11,7 +11,14 @@
 #include <fstream>
 #include <sstream>
 
+#include "codegen/back_end.h"
+#include "codegen/compile.h"
+#include "session/model_file.h"
+#include "session/open_model.h"
 #include "support/error.h"
+#include "support/os/cache_folder.h"
+#include "tests/e2e/tiny_model.h"
+#include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
 
 namespace forge::session {
@@ -56,7 +63,7 @@ TEST_CASE("tuned choices: what is stored is found again, for that card, target a
   REQUIRE(found.choices.measured.size() == 1);
   CHECK((found.choices.measured[0].test == "tg32" && found.choices.measured[0].before == 100.5 &&
          found.choices.measured[0].after == 120.25));
-  for (auto* part : {&TunedSubject::card, &TunedSubject::target, &TunedSubject::model}) {
+  for (const auto part : {&TunedSubject::card, &TunedSubject::target, &TunedSubject::model}) {
     auto other = kCard;
     other.*part += "x";
     CHECK((!find_tuned(cache.options, other).found && find_tuned(cache.options, other).why.empty()));
@@ -123,6 +130,44 @@ TEST_CASE("tuned choices: a compilation takes the stored ones, and --tune wins o
   write(path, "{");
   CHECK(tune_with_stored(kCard, "rows=8") == "rows=8");
   CHECK_THROWS_WITH(require_tuned(kCard), Contains("is not used"));
+}
+
+// On the CPU, which has no use for the choices, but plans keep them for any target.
+TEST_CASE("tuned choices: a model that is opened for a card has them, and --tune and --no-tuned win") {
+  if (codegen::host_back_end() == nullptr) return tests::skip_case("this build has no CPU back-end");
+  const Cache cache;
+  const auto path = cache.folder.write("m.gguf", tests::tiny_gguf({}));
+  const TunedSubject subject{
+      .card = kCard.card, .target = codegen::host_target(), .model = loader::Gguf::open(path).identity().hex()};
+  store_tuned(cache.options, subject, kChoices);
+  const ModelChoice plain{.path = path, .context = 64, .card = kCard.card};
+  const auto tune_of = [](ModelChoice choice, auto&& change) {
+    change(choice);
+    return open_model(choice).program->options->tune;
+  };
+  CHECK(tune_of(plain, [](auto&) {}) == kChoices.tune);
+  CHECK(tune_of(plain, [](auto& choice) { choice.tune = "rows=8"; }) == "64x64x1:waves=4,rows=8");
+  CHECK(tune_of(plain, [](auto& choice) { choice.no_tuned = true; }).empty());
+  CHECK(tune_of(plain, [](auto& choice) { choice.card = "Other"; }).empty());
+  CHECK(tune_of(plain, [](auto& choice) { choice.card.clear(); }).empty());
+  CHECK_THROWS_AS(tune_of(plain, [](auto& choice) { choice.tune = "row=8"; }), Error);
+  CHECK_THROWS_AS(tune_of(plain, [](auto& choice) { choice.tune = "row=8", choice.no_tuned = true; }), Error);
+  // A plan has its own choices, unless it is compiled again.
+  const auto plan = cache.folder.file("m.plan");
+  const std::vector<std::string> targets{subject.target};
+  plan::write_plan(plan, compile_model(loader::Gguf::open(path), targets, {.context = 64}));
+  auto of_plan = plain;
+  of_plan.path = plan;
+  CHECK(tune_of(of_plan, [](auto&) {}).empty());
+  CHECK(tune_of(of_plan, [](auto& choice) { choice.context = 128; }) == kChoices.tune);
+  CHECK(tune_of(of_plan, [](auto& choice) { choice.tune = ""; }).empty());
+  CHECK(tune_of(of_plan, [](auto& choice) { choice.tune = "rows=8"; }) == "64x64x1:waves=4,rows=8");
+  // Trials leave no plans behind.
+  const auto plans = [&] { return cache_files(cache.options.directory, plan::kPlanSuffix).size(); };
+  const auto before = plans();
+  CHECK(tune_of(plain, [](auto& choice) { choice.tune = "rows=3", choice.keeps_plan = false; }) ==
+        "64x64x1:waves=4,rows=3");
+  CHECK(plans() == before);
 }
 
 TEST_CASE("tuned choices: without a usable cache they cannot be stored") {

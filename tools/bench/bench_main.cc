@@ -125,7 +125,8 @@ std::vector<const char*> with_tune_values(int argc, char** argv) {
   std::vector<const char*> out;
   for (int i = 0; i < argc; ++i) {
     out.push_back(argv[i]);
-    const bool has_list = i + 1 < argc && std::string_view(argv[i + 1]).contains('=') && argv[i + 1][0] != '-';
+    const std::string_view next = i + 1 < argc ? argv[i + 1] : "-";
+    const bool has_list = next.empty() || (next.contains('=') && next[0] != '-');
     if (std::string_view(argv[i]) == "--tune" && !has_list) out.push_back(kMeasure);
   }
   return out;
@@ -165,7 +166,7 @@ int bench(int argc, char** argv) {
       .text("--attention", request.attention, "LIST", forge::session::kAttentionHelp)
       .text("--tune", request.tune, "[LIST]",
             "measure kernel choices on the GPU and store the best; or set them: rows=4")
-      .integer("--tune-seconds", others.tune_seconds, 1, 3600, "how long --tune may measure; default 120")
+      .integer("--tune-seconds", others.tune_seconds, 1, 3600, "how long --tune may measure; default 110")
       .flag("--no-tuned", request.no_tuned, forge::session::kNoTunedHelp)
       .flag("--repack-cache", request.repack_cache, forge::session::kRepackCacheHelp)
       .flag("--profile", request.profile,

@@ -94,22 +94,24 @@ void tune_card(const BenchRequest& request, double seconds, RecordFormat format,
                 fmt::format("{} is a plan", printable(request.path, 200)), "give the model that it was made of");
   const auto device = gpu_of(request);
   const auto& row = *codegen::find_target(device.target);
-  const session::TunedSubject subject{.card = device.gpu->info().name,
-                                      .target = device.target,
-                                      .model = loader::Gguf::open(request.path).identity().hex()};
+  session::TunedSubject subject{.card = device.gpu->info().name, .target = device.target, .model = {}};
+  session::TunedChoices choices;
+  {
+    const auto file = loader::Gguf::open(request.path);
+    subject.model = file.identity().hex();
+    choices.model_name = file.get<std::string>("general.name", {});
+  }
   const auto cache = plan::CacheOptions::from_environment();
   session::check_tuned_cache(cache);
   auto workloads = tune_workloads(request);
-  std::optional<ExecutorMeasurer> measurer;  // its time starts before the first opening
   const auto begin = std::chrono::steady_clock::now();
   const auto open = fitting_opener(request, device, workloads);
-  measurer.emplace(open, workloads, begin);
+  ExecutorMeasurer measurer(open, workloads, begin);
   const auto found =
-      search_tuning(*measurer, {.wave = row.wave, .mma = row.matrix == codegen::MatrixKind::kMma, .copies = row.copies},
+      search_tuning(measurer, {.wave = row.wave, .mma = row.matrix == codegen::MatrixKind::kMma, .copies = row.copies},
                     {.seconds = seconds}, [](const std::string& text) { progress(text); });
   end_progress();
-  session::TunedChoices choices{.model_name = {}, .tune = found.tune, .measured = {}};
-  choices.model_name = loader::Gguf::open(request.path).get<std::string>("general.name", {});
+  choices.tune = found.tune;
   for (std::size_t w = 0; w < workloads.size(); ++w) {
     const auto tokens = static_cast<double>((workloads[w].prompt + workloads[w].predict) * workloads[w].batch);
     const auto& times = found.workloads[w];
@@ -128,7 +130,7 @@ void tune_card(const BenchRequest& request, double seconds, RecordFormat format,
                                                  found.tune)));
   if (!table) output.write(writer.end());
   note(fmt::format("note: {} choices of {} measured in {:.0f} s ({} openings), {} unusable, {} left out for time",
-                   found.tried, printable(subject.card), measurer->seconds(), found.measurements, found.invalid,
+                   found.tried, printable(subject.card), measurer.seconds(), found.measurements, found.invalid,
                    found.untried));
   note(
       found.tune.empty()

@@ -16,9 +16,9 @@
 namespace forge::tools {
 namespace {
 
-/// NMSE between logits of two choices, which differ in the order of sums only: activations that are rounded to int8
-/// amplify that to 1e-4. A kernel that computes something else gives more.
-constexpr double kLogitsNmseMax = 3e-3;
+/// NMSE between logits of two choices, which differ in the order of sums only. Activations that are rounded to int8
+/// amplify that to 1e-4, and experts that change places more; a kernel that computes something else gives 0.1 and more.
+constexpr double kLogitsNmseMax = 2e-2;
 
 double median_of(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -291,7 +291,7 @@ std::vector<TuneSettings> tune_candidates(const TuneSite& site, std::size_t grou
       if (group == 0)
         // Blocks of 128 to 512 threads. Waves share rows only where a step has few tokens.
         for (const std::int64_t threads : {128, 256, 512})
-          for (const std::int64_t split : {1, 2, 4, 8})
+          for (const std::int64_t split : {1, 2, 4})
             if (threads / target.wave % split == 0 && (split == 1 || site.tokens <= 2))
               out.push_back({{"waves", threads / target.wave}, {"split", split}});
       if (group == 1) all("units", {1, 2, 4, 8});

@@ -79,7 +79,7 @@ struct TuneTarget {
 };
 
 struct TuneLimits {
-  double seconds = 120;        ///< the search ends in time for the last measurements to fit
+  double seconds = 110;        ///< the search ends in time for the last measurements to fit
   double gain_least = 0.02;    ///< by which a candidate must be faster, besides the noise
   double whole_least = 0.005;  ///< the same for a workload
   double share_least = 0.01;   ///< sites that take less of their workload's matmuls keep the cost model's choices
