@@ -70,7 +70,7 @@ bool is_shape(std::string_view text) {
 /// True if a setting for `shape` also applies where one for `part` does: no shape is all shapes, "2048x8192" includes
 /// "2048x8192x512".
 bool includes(std::string_view shape, std::string_view part) {
-  return shape.empty() || shape == part || (part.starts_with(shape) && part[shape.size()] == 'x' && is_shape(shape));
+  return shape.empty() || shape == part || (part.starts_with(shape) && part[shape.size()] == 'x');
 }
 
 /// `key` is that of the setting `text`.

@@ -408,6 +408,8 @@ TEST_CASE("gpu plan: settings on top of others replace those of the same key for
   CHECK(codegen::merged_tuning(base, "512x256x1:rows=4") == "512x256x1:rows=4,512x256x1:waves=8,51x256:rows=3,units=1");
   CHECK(codegen::merged_tuning(base, "512x256x16:units=4") ==
         "512x256x16:units=4,512x256x1:rows=2,512x256x1:waves=8,51x256:rows=3,units=1");
+  CHECK(codegen::merged_tuning(base, "512x25:rows=4") ==
+        "512x256x1:rows=2,512x256x1:waves=8,512x25:rows=4,51x256:rows=3,units=1");
   CHECK_THROWS_AS(codegen::merged_tuning(base, "row=4"), Error);
   CHECK_THROWS_AS(codegen::merged_tuning("row=4", ""), Error);
 }
