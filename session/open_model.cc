@@ -13,6 +13,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/program_facts.h"
 #include "session/model_file.h"
+#include "session/tuned/tuned_choices.h"
 #include "support/error.h"
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
@@ -23,8 +24,9 @@ namespace {
 constexpr std::int64_t kVocabMax = std::int64_t{1} << 28;
 
 /// The plan of `key` from the cache, built with `build` on a miss. Shows progress and prints the cache's warnings.
-plan::CachedPlan cached(const std::string& key, const plan::PlanCache::Build& build) {
-  const plan::PlanCache cache(plan::CacheOptions::from_environment());
+/// keeps: look and store it there.
+plan::CachedPlan cached(const std::string& key, bool keeps, const plan::PlanCache::Build& build) {
+  const plan::PlanCache cache(keeps ? plan::CacheOptions::from_environment() : plan::CacheOptions());
   auto result = cache.get_or_build(
       key,
       [&] {
@@ -45,6 +47,13 @@ std::string target_of(const ModelChoice& choice) {
 /// The KV cache's type from --kv-type, else `fallback`.
 DType kv_type_of(const ModelChoice& choice, DType fallback) {
   return choice.kv_type ? dtype_of_name(*choice.kv_type).value_or(fallback) : fallback;
+}
+
+/// CompileOptions::tune of a compilation for the choice.
+std::string tune_of(const ModelChoice& choice, const loader::Gguf& file) {
+  const auto card = choice.no_tuned ? std::string() : choice.card;
+  return tune_with_stored({.card = card, .target = target_of(choice), .model = file.identity().hex()},
+                          choice.tune.value_or(""));
 }
 
 /// Takes the program out of a plan that was compiled for `target` alone.
@@ -69,10 +78,11 @@ OpenedModel open_gguf(const ModelChoice& choice) {
                                         .skip = choice.skip,
                                         .kv_type = kv_type_of(choice, DType::kF16),
                                         .hidden = choice.hidden && codegen::gives_hidden(target_of(choice)),
+                                        .tune = tune_of(choice, *opened.file),
                                         .attention = choice.attention.value_or("")};
   const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
-  auto result = cached(codegen::cache_key(identity, targets, options),
+  auto result = cached(codegen::cache_key(identity, targets, options), choice.keeps_plan,
                        [&] { return compile_model(*opened.file, targets, options); });
   opened.program = take_program(result.plan, targets.front());
   opened.origin = result.built ? "compiled" : "cache";
@@ -119,6 +129,7 @@ std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& 
   if (choice.attention &&
       codegen::options_of(program).attention != codegen::attention_text(codegen::parse_attention(*choice.attention)))
     return "it was compiled with another --attention";
+  if (choice.tune && codegen::options_of(program).tune != *choice.tune) return "it was compiled with another --tune";
   if (choice.kv_type)
     if (const auto has = codegen::options_of(program).kv_type; has != kv_type_of(choice, has))
       return fmt::format("its KV cache is {}, not {}", dtype_name(has), *choice.kv_type);
@@ -152,9 +163,10 @@ OpenedModel open_plan(const ModelChoice& choice) {
                                         .skip = choice.skip,
                                         .kv_type = kv_type_of(choice, kv_type_of(plan, target)),
                                         .hidden = choice.hidden && codegen::gives_hidden(target),
+                                        .tune = tune_of(choice, *opened.file),
                                         .attention = choice.attention.value_or("")};
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
-  auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
+  auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options), choice.keeps_plan,
                        [&] { return retarget_plan(plan, *opened.file, target, options); });
   opened.program = take_program(result.plan, target);
   opened.origin = fmt::format("plan {}, compiled again", choice.path);

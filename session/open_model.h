@@ -4,6 +4,9 @@
 //
 //   MODEL.gguf  ->  plan cache hit: that program;  miss: compile, store in the cache
 //   PLAN        ->  has a suitable program: that one;  else: recompile its portable graph as above, with a note
+//
+// A compilation for a card uses the kernel choices that were measured on it for the model (session/tuned). A plan's
+// program has its own.
 
 #include <cstdint>
 #include <filesystem>
@@ -30,6 +33,7 @@ inline constexpr const char* kThreadsHelp = "number of CPU threads; default: one
 inline constexpr const char* kAttentionHelp =
     "how to run attention: auto; tiles or rows for prefill on GPUs; split or whole for decode; or both: rows,split; "
     "default auto";
+inline constexpr const char* kNoTunedHelp = "do not use the kernel choices that forge-bench --tune stored for this GPU";
 inline constexpr const char* kKvTypeHelp = "data type of the KV cache; default f16";
 
 /// What to open, from the command line.
@@ -43,6 +47,10 @@ struct ModelChoice {
   bool hidden = false;                   ///< also output hidden states, for embeddings; ignored where not supported
   std::optional<std::string> kv_type;    ///< one of kKvTypes; empty: the plan's, or f16
   std::optional<std::string> attention;  ///< see codegen/attention_choice.h; empty: the plan's, or auto
+  std::string card;                      ///< the GPU's name; empty: the choices stored for a card are not used
+  std::optional<std::string> tune;       ///< --tune, see codegen/gpu/tuning.h; empty: the plan's, or none
+  bool no_tuned = false;                 ///< do not use the choices stored for the card (session/tuned)
+  bool keeps_plan = true;                ///< store a compiled plan in the cache
 };
 
 struct OpenedModel {

@@ -78,6 +78,7 @@ void Session::open(Options options, const DeviceChoice& device) {
   opening_ = {};  // waits for the tokenizer of a failed attempt, which reads the file that is replaced below
   if (device.gpu) require_passing_self_test(*device.driver, device.gpu->info());
   options.model.target = device.target;
+  if (device.gpu) options.model.card = device.gpu->info().name;
   model_ = open_model(options.model);
   if (runtime::is_encoder(*model_.program) && !options.embeds)
     throw Error(ErrorCode::kUsage, "the model is an encoder, which generates no text", {},

@@ -35,7 +35,7 @@ class Session {
  public:
   struct Options {
     ModelChoice model;
-    std::string device = "auto";  ///< auto, cpu, hip:N, cuda:N; sets model.target
+    std::string device = "auto";  ///< auto, cpu, hip:N, cuda:N; sets model.target and model.card
     std::int64_t threads = 0;     ///< CPU threads; 0: as many as the process may use
     bool profile = false;         ///< time each step
     bool repack_cache = false;    ///< store repacked weights in the cache and map them if they are there

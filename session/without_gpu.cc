@@ -4,6 +4,7 @@
 
 #include "session/self_test/card_verdict.h"
 #include "session/self_test/self_test_process.h"
+#include "session/tuned/tuned_choices.h"
 #include "support/error.h"
 
 namespace forge::session {
@@ -17,6 +18,12 @@ void require_passing_self_test(const driver::Driver&, const driver::DeviceInfo&)
 }
 void write_self_test(const std::string&) {
   refuse_without_gpu("test a GPU");
+}
+void require_tuned(const TunedSubject&) {
+  refuse_without_gpu("use a GPU's choices");
+}
+std::string tune_with_stored(const TunedSubject&, const std::string& given) {
+  return given;
 }
 
 }  // namespace forge::session

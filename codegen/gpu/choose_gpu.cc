@@ -269,7 +269,7 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
   } else {
     // Blocks of experts stay small: each has few rows of a slot.
     const bool whole_rows = tail != nullptr && tail->whole_rows && !experts;
-    const auto tuning = tuning_for(tuning_, fmt::format("{}x{}", n, k));
+    const auto tuning = tuning_for(tuning_, n, k, bound);
     auto config = choose_matmul(target_, weight.dtype, n, k, experts ? 1 : bound, shape, tuning, whole_rows);
     if (heads > 1 && n / heads % config.rows_per_team != 0) config.use_small_teams(target_.wave, shape.multiple_of);
     const auto block_rows = config.block_rows(target_.wave);

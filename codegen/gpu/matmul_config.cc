@@ -61,6 +61,13 @@ std::int64_t waves_per_row(std::int64_t rows_most, std::int64_t units, int wave,
   return split;
 }
 
+/// Errors: kUsage for tuning that splits `whole` lanes or waves into parts that are not equal.
+void check_split(std::int64_t part, std::int64_t whole, const char* what) {
+  if (whole % part != 0)
+    throw Error(ErrorCode::kUsage, fmt::format("tuning asks for {} {}, of {}", part, what, whole),
+                "give a number that divides it");
+}
+
 }  // namespace
 
 void MatmulConfig::write_to(ConfigText& out) const {
@@ -93,6 +100,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto tile = std::min(tokens, unpacks ? 2 : ahead ? ahead_tile : kTokenTile);
   out.tokens = std::min(tile, tuned_positive(tuning, "tile", tile));
   out.lanes_per_row = tuned_positive(tuning, "lanes", lanes_for(units, target.wave));
+  check_split(out.lanes_per_row, target.wave, "lanes of a row");
   // A wave's rows must not cross a part.
   while (shape.divides % (target.wave / out.lanes_per_row) != 0) out.lanes_per_row *= 2;
   const auto teams = target.wave / out.lanes_per_row;
@@ -122,9 +130,16 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const std::int64_t rows_most = short_rows ? 16 : is_float(weight) ? 8 : 4;
   out.waves_per_row =
       tuned_positive(tuning, "split", shares ? waves_per_row(rows_most, units, target.wave, out.waves, block_rows) : 1);
+  check_split(out.waves_per_row, out.waves, "waves of a row");
   const auto block_teams = out.waves / out.waves_per_row * teams;
   out.rows_per_team = tuned_positive(tuning, "rows", std::max<std::int64_t>(1, block_rows / block_teams));
-  while (out.block_rows(target.wave) % multiple != 0 || !fits(out.block_rows(target.wave))) ++out.rows_per_team;
+  while (out.block_rows(target.wave) % multiple != 0 || !fits(out.block_rows(target.wave))) {
+    if (shape.divides != 0 && out.block_rows(target.wave) > shape.divides)
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("tuning asks for blocks of {} rows or more", block_teams * out.rows_per_team),
+                  fmt::format("a block's rows must be a multiple of {} and divide {}", multiple, shape.divides));
+    ++out.rows_per_team;
+  }
   const auto stride = out.lanes_per_row * out.waves_per_row;
   const auto rounds = (units + stride - 1) / stride;
   const auto blocks = rows / out.block_rows(target.wave);

@@ -1,7 +1,5 @@
 #include "codegen/gpu/matmul_draft.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -40,9 +38,10 @@ std::optional<TilesConfig> tiles_of(const GpuTarget& target, const Tuning& tunin
   const auto& draft = matmul.draft;
   const auto weight = weight_of(graph, draft.source);
   const auto columns = weight.heads * weight.columns;
+  const auto rows = draft.rows.symbol == ir::Symbol::kRows ? bounds.rows : bounds.tokens;
   auto shape = matmul.shape;  // a tile's columns must lie in one head
   if (weight.heads > 1) shape.divides = std::gcd(shape.divides, weight.columns);
-  const auto own = tuning_for(tuning, fmt::format("{}x{}", columns, weight.k));
+  const auto own = tuning_for(tuning, columns, weight.k, rows * draft.slots);
   if (draft.rows.symbol != ir::Symbol::kTokens && bounds.rows < bounds.tokens)
     return choose_few_rows(target, weight.dtype, columns, weight.k, bounds.rows, shape, own);
   return choose_tiles(target, weight.dtype, columns, weight.k, bounds.tokens, draft.slots, weight.experts, shape, own);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <utility>
 
 #include "support/error.h"
 
@@ -46,24 +47,42 @@ bool is_key(std::string_view name) {
   return std::ranges::find(kKeys, name) != std::end(kKeys);
 }
 
-/// True for "2048x8192".
+/// A key's shape and name: {"2048x8192", "rows"}; the shape is empty if it has none.
+std::pair<std::string_view, std::string_view> parts_of(std::string_view key) {
+  const auto colon = key.find(':');
+  if (colon == std::string_view::npos) return {{}, key};
+  return {key.substr(0, colon), key.substr(colon + 1)};
+}
+
+/// True for "2048x8192" and "2048x8192x512".
 bool is_shape(std::string_view text) {
-  const auto x = text.find('x');
-  const auto is_number = [](std::string_view digits) {
-    return !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
-  };
-  return x != std::string_view::npos && is_number(text.substr(0, x)) && is_number(text.substr(x + 1));
+  int numbers = 0;
+  for (;;) {
+    const auto x = text.find('x');
+    const auto digits = text.substr(0, x);
+    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) return false;
+    ++numbers;
+    if (x == std::string_view::npos) return numbers == 2 || numbers == 3;
+    text.remove_prefix(x + 1);
+  }
+}
+
+/// True if a setting for `shape` also applies where one for `part` does: no shape is all shapes, "2048x8192" includes
+/// "2048x8192x512".
+bool includes(std::string_view shape, std::string_view part) {
+  return shape.empty() || shape == part || (part.starts_with(shape) && part[shape.size()] == 'x');
 }
 
 /// `key` is that of the setting `text`.
 void check_key(std::string_view key, std::string_view text) {
-  const auto colon = key.find(':');
-  const auto name = colon == std::string_view::npos ? key : key.substr(colon + 1);
+  const auto [shape, name] = parts_of(key);
   if (!is_key(name))
     throw Error(ErrorCode::kUsage,
                 fmt::format("tuning '{}': the keys are {}", printable(text), fmt::join(kKeys, ", ")));
-  if (colon != std::string_view::npos && !is_shape(key.substr(0, colon)))
-    throw Error(ErrorCode::kUsage, "tuning '" + printable(text) + "': a shape is ROWSxCOLUMNS, as in 2048x8192:rows");
+  if (name.size() != key.size() && !is_shape(shape))
+    throw Error(ErrorCode::kUsage,
+                "tuning '" + printable(text) +
+                    "': a shape is ROWSxCOLUMNS or ROWSxCOLUMNSxTOKENS, as in 2048x8192:rows and 2048x8192x1:rows");
 }
 
 }  // namespace
@@ -86,16 +105,29 @@ Tuning parse_tuning(std::string_view text) {
   return out;
 }
 
-Tuning tuning_for(const Tuning& all, std::string_view label) {
+Tuning tuning_for(const Tuning& all, std::int64_t rows, std::int64_t k, std::int64_t tokens) {
+  const auto shape = fmt::format("{}x{}", rows, k);
   Tuning out;
-  for (const auto& [key, value] : all) {
-    const auto colon = key.find(':');
-    if (colon == std::string::npos) out.emplace(key, value);
-  }
-  for (const auto& [key, value] : all)
-    if (const auto colon = key.find(':'); colon != std::string::npos && key.substr(0, colon) == label)
-      out[key.substr(colon + 1)] = value;
+  for (const auto& of : {std::string(), shape, fmt::format("{}x{}", shape, tokens)})
+    for (const auto& [key, value] : all)
+      if (const auto [of_key, name] = parts_of(key); of_key == of) out[std::string(name)] = value;
   return out;
+}
+
+std::string merged_tuning(std::string_view base, std::string_view over) {
+  const auto upper = parse_tuning(over);
+  auto out = upper;
+  for (const auto& [key, value] : parse_tuning(base)) {
+    const auto [shape, name] = parts_of(key);
+    const bool replaced = std::ranges::any_of(upper, [&, &shape = shape, &name = name](const auto& setting) {
+      const auto [over_shape, over_name] = parts_of(setting.first);
+      return over_name == name && includes(over_shape, shape);
+    });
+    if (!replaced) out.emplace(key, value);
+  }
+  std::string text;
+  for (const auto& [key, value] : out) text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
+  return text;
 }
 
 std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t fallback) {

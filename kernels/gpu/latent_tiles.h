@@ -10,7 +10,7 @@ namespace forge::gpu {
 /// Defaults. A configuration derives from this and names what LatentAttentionDefaults needs, and the members of
 /// AttentionTilesDefaults that differ. kWaves is kTileHeads * kTileTokens / 16 * kParts.
 struct LatentTilesDefaults : LatentHeadTilesDefaults {
-  static constexpr int kTileHeads = 1, kTileTokens = 16, kChunk = 32, kParts = 1;
+  static constexpr int kTileHeads = 1, kTileTokens = 16, kChunk = 32, kParts = 1, kRowTurns = 1;
   static constexpr int kWindow = 0, kChunkedTo = 0;
   static constexpr float kSoftcap = 0, kAlibi = 0;
   static constexpr bool kSinks = false;

@@ -383,7 +383,7 @@ TEST_CASE("gpu plan: a program without any one pass still lowers") {
 
 TEST_CASE("gpu plan: manual choices apply to all kernels or, with precedence, to one shape") {
   const auto all = codegen::parse_tuning("512x256:rows=2,rows=4,units=0");
-  const auto one = codegen::tuning_for(all, "512x256"), other = codegen::tuning_for(all, "256x512");
+  const auto one = codegen::tuning_for(all, 512, 256, 1), other = codegen::tuning_for(all, 256, 512, 1);
   CHECK(codegen::tuned(one, "rows", 1) == 2);
   CHECK(codegen::tuned(other, "rows", 1) == 4);
   CHECK(codegen::tuned(one, "waves", 8) == 8);
@@ -391,6 +391,45 @@ TEST_CASE("gpu plan: manual choices apply to all kernels or, with precedence, to
   CHECK(codegen::tuned_positive(one, "units", 5) == 1);
   CHECK(other.size() == 2);
   CHECK(codegen::parse_tuning("").empty());
+  // A number of tokens is more precise than a shape.
+  const auto steps = codegen::parse_tuning("512x256x32:rows=8,512x256:rows=2,rows=4");
+  const auto rows = [&](std::int64_t tokens) { return codegen::tuning_for(steps, 512, 256, tokens).at("rows"); };
+  CHECK((rows(32) == 8 && rows(1) == 2 && rows(3) == 2));
+  for (const auto* text : {"512:rows=1", "512x:rows=1", "512x256x:rows=1", "512x256x1x1:rows=1", ":rows=1"})
+    CHECK_THROWS_WITH(codegen::parse_tuning(text), Catch::Contains("a shape is ROWSxCOLUMNS"));
+}
+
+TEST_CASE("gpu plan: settings on top of others replace those of the same key for the same shapes and parts of them") {
+  const auto base = "512x256x1:rows=2,512x256x1:waves=8,51x256:rows=3,units=1";
+  CHECK(codegen::merged_tuning(base, "") == "512x256x1:rows=2,512x256x1:waves=8,51x256:rows=3,units=1");
+  CHECK(codegen::merged_tuning("", "rows=4") == "rows=4");
+  CHECK(codegen::merged_tuning(base, "rows=4") == "512x256x1:waves=8,rows=4,units=1");
+  CHECK(codegen::merged_tuning(base, "512x256:rows=4") == "512x256:rows=4,512x256x1:waves=8,51x256:rows=3,units=1");
+  CHECK(codegen::merged_tuning(base, "512x256x1:rows=4") == "512x256x1:rows=4,512x256x1:waves=8,51x256:rows=3,units=1");
+  CHECK(codegen::merged_tuning(base, "512x256x16:units=4") ==
+        "512x256x16:units=4,512x256x1:rows=2,512x256x1:waves=8,51x256:rows=3,units=1");
+  CHECK(codegen::merged_tuning(base, "512x25:rows=4") ==
+        "512x256x1:rows=2,512x256x1:waves=8,512x25:rows=4,51x256:rows=3,units=1");
+  CHECK_THROWS_AS(codegen::merged_tuning(base, "row=4"), Error);
+  CHECK_THROWS_AS(codegen::merged_tuning("row=4", ""), Error);
+}
+
+TEST_CASE("gpu plan: the kernels of one step size are tuned apart from others of the same shape") {
+  const TinyModel model(kQ8);
+  const auto sources = [&](const char* tune) {
+    Recorder recorder;
+    codegen::CompileOptions options{.context = 256, .kernels = &recorder, .tune = tune};
+    const auto program = codegen::compile_program(model.portable().graph, model.file(), "gfx1100", options);
+    std::set<std::string> names;
+    for (const auto& object : program->code_objects) names.insert(object->name);
+    return names;
+  };
+  const auto plain = sources("");
+  std::set<std::string> changed;
+  std::ranges::set_difference(sources("128x64x1:waves=1"), plain, std::inserter(changed, changed.end()));
+  REQUIRE(!changed.empty());
+  for (const auto& name : changed) CHECK_THAT(name, Catch::Contains("_128x64_t1_"));
+  CHECK(sources("128x64x7:waves=1") == plain);
 }
 
 TEST_CASE("gpu plan: a program that cannot be compiled is refused in one line") {
@@ -411,7 +450,8 @@ TEST_CASE("gpu plan: a program that cannot be compiled is refused in one line") 
   };
   refuses("is not KEY=NUMBER", {"rows", "rows=", "rows=x", "rows=-1", "rows=4;waves=2"});
   refuses("the keys are ahead, attention_chunk, ", {"row=4", "=4", "512x256:row=4", "512x256:=4", "rows:512x256=4"});
-  refuses("a shape is ROWSxCOLUMNS", {"512:rows=4", "512x:rows=4", ":rows=4", "rows:rows=4", "1x2x3:rows=4"});
+  refuses("a shape is ROWSxCOLUMNS", {"512:rows=4", "512x:rows=4", ":rows=4", "rows:rows=4", "1x2x3x4:rows=4"});
+  refuses("tuning asks for", {"split=3", "waves=4,split=8", "lanes=64", "lanes=5", "waves=512", "rows=200"});
   CHECK_THROWS_WITH(codegen::resolve_targets("gfx1234"), Catch::Contains("gfx1100"));
   CHECK(codegen::resolve_targets("gfx942:sramecc+:xnack-,sm_90") == std::vector<std::string>{"gfx942", "sm_90"});
 }

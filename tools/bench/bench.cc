@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "session/sequences.h"
 #include "support/error.h"
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
@@ -15,12 +14,7 @@
 #include "tools/run/run_report.h"
 
 namespace forge::tools {
-namespace {
 
-constexpr std::int64_t kContextStep = 512;
-
-/// A fixed sequence of varied token ids. Their values do not affect the speed, but different ids make the embedding
-/// read different rows, as real text does.
 std::vector<std::int32_t> varied_tokens(std::int64_t count, std::size_t vocab) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
   std::uint64_t state = 0x9E3779B97F4A7C15ULL;
@@ -31,14 +25,6 @@ std::vector<std::int32_t> varied_tokens(std::int64_t count, std::size_t vocab) {
   return ids;
 }
 
-/// Prefills `ids` into each sequence; logits are computed for the last token only.
-void feed(session::Sequences& sequences, std::span<const std::int32_t> ids) {
-  if (ids.empty()) return;
-  for (std::size_t s = 0; s < sequences.count(); ++s) (void)sequences.prefill(s, ids);
-}
-
-/// Generates `steps` tokens in each sequence. If the executor samples on the device, its decode loop feeds the sampled
-/// tokens; otherwise the tokens fed come from `ids`, and no time is spent on sampling.
 void generate_tokens(session::Sequences& sequences, std::int64_t steps, std::span<const std::int32_t> ids,
                      std::span<const runtime::Sampler> samplers) {
   const bool on_device = sequences.can_sample(samplers.size(), samplers.front().params());
@@ -55,6 +41,16 @@ void generate_tokens(session::Sequences& sequences, std::int64_t steps, std::spa
     }
   }
   sequences.end();
+}
+
+namespace {
+
+constexpr std::int64_t kContextStep = 512;
+
+/// Prefills `ids` into each sequence; logits are computed for the last token only.
+void feed(session::Sequences& sequences, std::span<const std::int32_t> ids) {
+  if (ids.empty()) return;
+  for (std::size_t s = 0; s < sequences.count(); ++s) (void)sequences.prefill(s, ids);
 }
 
 void measure_once(session::Sequences& sequences, const BenchCase& what, std::span<const std::int32_t> ids,
@@ -194,7 +190,9 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
                                                                                  .context = context,
                                                                                  .sequences = batch,
                                                                                  .kv_type = request.kv_type,
-                                                                                 .attention = request.attention},
+                                                                                 .attention = request.attention,
+                                                                                 .tune = request.tune,
+                                                                                 .no_tuned = request.no_tuned},
                                                                        .device = request.device,
                                                                        .threads = threads,
                                                                        .profile = request.profile || request.roofline,

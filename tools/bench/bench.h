@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "session/sequences.h"
 #include "session/session.h"
 #include "tools/cli/records.h"
 
@@ -16,13 +18,14 @@ struct BenchRequest {
   std::string path, model, device = "auto";
   std::vector<std::int64_t> prompt{512}, predict{128}, depth{0}, batch{1}, threads{0};
   std::int64_t repetitions = 5;
-  std::optional<std::string> kv_type, attention;  ///< as ModelChoice's
-  std::string shown_path;                         ///< path in the results; empty: `path`
-  bool read_rate = false;                         ///< also measure the memory's read rate between repetitions; CPU only
-  session::TraceFile* trace = nullptr;            ///< receives the traces of all sessions
-  bool repack_cache = false;                      ///< Session::Options::repack_cache
-  bool profile = false;                           ///< print a profile table per session to stderr
-  bool roofline = false;                          ///< also measure each row's steps (BenchResult::kernels)
+  std::optional<std::string> kv_type, attention, tune;  ///< as ModelChoice's
+  bool no_tuned = false;                                ///< the same
+  std::string shown_path;                               ///< path in the results; empty: `path`
+  bool read_rate = false;               ///< also measure the memory's read rate between repetitions; CPU only
+  session::TraceFile* trace = nullptr;  ///< receives the traces of all sessions
+  bool repack_cache = false;            ///< Session::Options::repack_cache
+  bool profile = false;                 ///< print a profile table per session to stderr
+  bool roofline = false;                ///< also measure each row's steps (BenchResult::kernels)
 };
 
 /// One row of the benchmark: either the prefill of `prompt` tokens or the generation of `predict` tokens, in each of
@@ -69,6 +72,15 @@ void summarise(BenchResult& result);
 /// Measures every row, with one untimed run before the timed ones. Calls `done` after each row; measuring ends when it
 /// returns false. Errors: those of Session; Interrupted; kUsage for a read rate on a GPU.
 void run_bench(const BenchRequest& request, const std::function<bool(const BenchResult&)>& done);
+
+/// A fixed sequence of varied token ids. Their values do not affect the speed, but different ids make the embedding
+/// read different rows, as real text does.
+[[nodiscard]] std::vector<std::int32_t> varied_tokens(std::int64_t count, std::size_t vocab);
+
+/// Generates `steps` tokens in each of the first samplers.size() sequences. If the executor samples on the device, its
+/// decode loop feeds the sampled tokens; otherwise the tokens fed come from `ids`, and no time is spent on sampling.
+void generate_tokens(session::Sequences& sequences, std::int64_t steps, std::span<const std::int32_t> ids,
+                     std::span<const runtime::Sampler> samplers);
 
 /// Name of a row in llama-bench's form: "pp512", "tg128 @ d2048"; "pp512+tg128" if it has both.
 [[nodiscard]] std::string test_name(std::int64_t prompt, std::int64_t predict, std::int64_t depth);

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "session/synthetic/synthetic_model.h"
@@ -13,6 +14,7 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/bench_compare.h"
 #include "tools/bench/roofline.h"
+#include "tools/bench/tune.h"
 #include "tools/cli/entry.h"
 #include "tools/cli/options.h"
 
@@ -26,12 +28,17 @@ constexpr const char* kBenchFooter =
     "tokens one by one; 0 leaves the row out. With -b several sequences are decoded together; rates count the tokens "
     "of all of them.\n"
     "--compare reads files of -o json or jsonl, from forge-bench or llama-bench; ratios are A's rate divided by B's.\n"
+    "--tune without a list measures kernel choices on the GPU: decode of -b sequences (default 1,8,32) and prefill of "
+    "-p tokens. It stores the best ones for this GPU and model in the cache, and later compilations use them "
+    "(--no-tuned: without). With a list (--tune rows=4,2048x8192:units=2) it sets them by hand for this run.\n"
     "--synthetic takes the shapes smollm2, 1b, 8b and tiny, and each type that forge runs: 1b:q4_0.\n";
 
 /// Options that select something other than a plain measurement.
 struct Others {
   std::vector<std::string> compared;
   std::optional<std::string> synthetic, save, trace, target;
+  bool tunes = false;             ///< --tune without a list
+  std::int64_t tune_seconds = 0;  ///< 0: not given
 };
 
 void check(const BenchRequest& request, const Others& others) {
@@ -46,6 +53,11 @@ void check(const BenchRequest& request, const Others& others) {
   if (others.synthetic && !request.model.empty()) refuse("--model needs a plan", "leave it out with --synthetic");
   if (others.compared.empty() && !others.save && bench_cases(request).empty())
     refuse("there is nothing to measure", "give -p or -n above 0");
+  if (others.tunes && (!others.compared.empty() || others.save || request.roofline || others.trace))
+    refuse("--tune without a list excludes --compare, --save, --roofline and --profile-trace", "leave them out");
+  if (others.tune_seconds != 0 && !others.tunes) refuse("--tune-seconds needs --tune without a list", "leave it out");
+  if (request.tune && request.roofline && others.target)
+    refuse("--roofline --target takes no --tune", "compile a plan with it (forge-compile --tune) and give that");
   if (others.target && !request.roofline)
     refuse("--target needs --roofline", "leave it out: a measurement is made on --device");
   if (others.target && request.device != "auto")
@@ -56,6 +68,10 @@ void check(const BenchRequest& request, const Others& others) {
 }
 
 void measure(BenchRequest& request, const Others& others, RecordFormat format, Output& output) {
+  if (others.tunes)
+    return tune_card(request,
+                     others.tune_seconds == 0 ? TuneLimits().seconds : static_cast<double>(others.tune_seconds), format,
+                     output);
   if (others.target) return estimate_roofline(request, *others.target, format, output);
   std::optional<forge::session::TraceFile> trace;
   if (others.trace) request.trace = &trace.emplace(*others.trace);
@@ -102,8 +118,23 @@ void use_synthetic(BenchRequest& request, const Others& others, RecordFormat for
   measure(request, others, format, output);
 }
 
+constexpr const char* kMeasure = "measure";  ///< the value of --tune without a list
+
+/// The command line with the value `measure` for each --tune that has no list: nothing with "=" follows it.
+std::vector<const char*> with_tune_values(int argc, char** argv) {
+  std::vector<const char*> out;
+  for (int i = 0; i < argc; ++i) {
+    out.push_back(argv[i]);
+    const std::string_view next = i + 1 < argc ? argv[i + 1] : "-";
+    const bool has_list = next.empty() || (next.contains('=') && next[0] != '-');
+    if (std::string_view(argv[i]) == "--tune" && !has_list) out.push_back(kMeasure);
+  }
+  return out;
+}
+
 int bench(int argc, char** argv) {
   BenchRequest request;
+  std::vector<std::int64_t> batch;
   std::string format_name = "md";
   Others others;
   Options options("forge-bench", "Measures tokens per second: mean, standard deviation and median.", kBenchFooter);
@@ -114,8 +145,8 @@ int bench(int argc, char** argv) {
                 "number of tokens to generate (tg rows); default 128")
       .integers("-d,--n-depth", request.depth, 0, forge::session::kContextMax,
                 "number of tokens in the KV cache before the measured ones; default 0")
-      .integers("-b,--batch", request.batch, 1, forge::session::kSequencesMax,
-                "number of sequences decoded together; default 1")
+      .integers("-b,--batch", batch, 1, forge::session::kSequencesMax,
+                "number of sequences decoded together; default 1, with --tune 1,8,32")
       .integers("-t,--threads", request.threads, 1, 1024, forge::session::kThreadsHelp)
       .integer("-r,--repetitions", request.repetitions, 1, 10000, "number of timed runs of each row; default 5")
       .choice("-o,--output", format_name, kRecordFormats, "output format; default md")
@@ -133,12 +164,23 @@ int bench(int argc, char** argv) {
       .text("--device", request.device, "NAME", forge::session::kDeviceHelp)
       .choice("--kv-type", request.kv_type, forge::session::kKvTypes, forge::session::kKvTypeHelp)
       .text("--attention", request.attention, "LIST", forge::session::kAttentionHelp)
+      .text("--tune", request.tune, "[LIST]",
+            "measure kernel choices on the GPU and store the best; or set them: rows=4")
+      .integer("--tune-seconds", others.tune_seconds, 1, 3600, "how long --tune may measure; default 110")
+      .flag("--no-tuned", request.no_tuned, forge::session::kNoTunedHelp)
       .flag("--repack-cache", request.repack_cache, forge::session::kRepackCacheHelp)
       .flag("--profile", request.profile,
             "time each kind of step and print tables to stderr; lowers the measured rates")
       .text("--profile-trace", others.trace, "FILE", forge::session::kTraceHelp)
       .text("--model", request.model, "FILE", forge::session::kModelHelp);
-  if (!options.parse(argc, argv)) return 0;
+  const auto arguments = with_tune_values(argc, argv);
+  if (!options.parse(static_cast<int>(arguments.size()), arguments.data())) return 0;
+  others.tunes = request.tune == kMeasure;
+  if (others.tunes) request.tune.reset();
+  if (!batch.empty())
+    request.batch = batch;
+  else if (others.tunes)
+    request.batch = {1, 8, 32};
   const auto format = record_format(format_name);
   check(request, others);
   Output output;

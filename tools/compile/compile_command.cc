@@ -13,6 +13,7 @@
 #include "session/device.h"
 #include "session/model_file.h"
 #include "session/open_model.h"
+#include "session/tuned/tuned_choices.h"
 #include "support/error.h"
 #include "support/os/atomic_file.h"
 #include "support/os/console.h"
@@ -24,10 +25,10 @@ namespace forge::tools {
 namespace {
 
 struct Request {
-  std::string model, output, target = "auto", kv_type = "f16";
+  std::string model, output, target = "auto", kv_type = "f16", tuned_for;
   std::optional<std::int64_t> context;
   codegen::CompileOptions options;
-  bool force = false, list_passes = false, verbose = false;
+  bool no_tuned = false, force = false, list_passes = false, verbose = false;
 };
 
 std::string footer() {
@@ -62,6 +63,10 @@ bool parse(int argc, char** argv, Request& request) {
       .text("--target", request.target, "LIST", "CPUs or GPUs to compile for, listed below; default auto")
       .text("--tune", request.options.tune, "LIST",
             "override kernel parameters, for all matmuls or for one shape: rows=4,2048x8192:units=2")
+      .text("--tuned-for", request.tuned_for, "CARD",
+            "use the kernel choices that forge-bench --tune stored for this GPU, by its name in forge-inspect devices; "
+            "default: the GPU of --target auto")
+      .flag("--no-tuned", request.no_tuned, session::kNoTunedHelp)
       .integer("-c,--context", request.context, 1, session::kContextMax,
                "context size in tokens; default: the model's, at most 4096")
       .integer("--max-batch", request.options.batch_max, 1, session::kSequencesMax,
@@ -85,11 +90,26 @@ bool must_compile(const Request& request) {
   return request.force || !request.options.dump_ir_dir.empty() || !request.options.dump_dot_dir.empty();
 }
 
+/// The GPU whose stored choices are used, by its name; empty: none. `chosen`: what --target auto chose.
+std::string tuned_card(const Request& request, std::span<const std::string> targets,
+                       const std::optional<session::DeviceChoice>& chosen) {
+  if (request.no_tuned) {
+    if (!request.tuned_for.empty()) throw Error(ErrorCode::kUsage, "--tuned-for and --no-tuned exclude each other");
+    return {};
+  }
+  if (request.tuned_for.empty()) return chosen && chosen->gpu ? chosen->gpu->info().name : std::string();
+  if (targets.size() != 1 || !codegen::needs_device(targets.front()))
+    throw Error(ErrorCode::kUsage, "--tuned-for needs one GPU as --target", {}, "name its target: --target sm_90");
+  return request.tuned_for;
+}
+
 int compile(Request& request) {
   request.options.kv_type = dtype_of_name(request.kv_type).value();
   if (!request.output.empty()) check_output_path(request.output, {request.model});
-  const auto targets = request.target == "auto" ? std::vector{session::choose_device("auto").target}
-                                                : codegen::resolve_targets(request.target);
+  std::optional<session::DeviceChoice> chosen;
+  if (request.target == "auto") chosen = session::choose_device("auto");
+  const auto targets = chosen ? std::vector{chosen->target} : codegen::resolve_targets(request.target);
+  const auto card = tuned_card(request, targets, chosen);
   Stopwatch watch;
   const auto file = loader::Gguf::open(request.model);
   if (!request.output.empty()) session::check_output_path(request.output, file);
@@ -99,6 +119,9 @@ int compile(Request& request) {
   if (options.context > trained)
     note(fmt::format("note: the context of {} tokens exceeds the {} tokens the model was trained for", options.context,
                      trained));
+  const session::TunedSubject subject{.card = card, .target = targets.front(), .model = file.identity().hex()};
+  if (!request.tuned_for.empty()) session::require_tuned(subject);
+  options.tune = session::tune_with_stored(subject, options.tune);
   std::vector<codegen::CompileReport> reports;
   const auto build = [&] {
     progress("compiling " + request.model);

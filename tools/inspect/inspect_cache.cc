@@ -12,6 +12,7 @@
 #include "runtime/plan/cache.h"
 #include "session/self_test/card_verdict.h"
 #include "session/session.h"
+#include "session/tuned/tuned_choices.h"
 #include "support/error.h"
 #include "support/json_text.h"
 #include "support/os/cache_folder.h"
@@ -37,12 +38,14 @@ fs::path cache_folder() {
   return options.directory;
 }
 
-std::array<Part, 4> parts_of(const fs::path& folder) {
+std::array<Part, 5> parts_of(const fs::path& folder) {
   return {{{"plans", "compiled plans", folder, plan::kPlanSuffix},
            {"kernels", "compiled GPU kernels", folder / codegen::kKernelFolder, codegen::kKernelSuffix},
            {"weights", "repacked weights (--repack-cache)", folder / session::kPackedWeightsFolder,
             runtime::kPackedWeightsSuffix},
-           {"verdicts", "self-test results of GPUs", folder / session::kVerdictFolder, session::kVerdictSuffix}}};
+           {"verdicts", "self-test results of GPUs", folder / session::kVerdictFolder, session::kVerdictSuffix},
+           {"tuned", "measured kernel choices (forge-bench --tune)", folder / session::kTunedFolder,
+            session::kTunedSuffix}}};
 }
 
 std::uint64_t bytes_of(const std::vector<CacheFile>& files) {

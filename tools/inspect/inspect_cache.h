@@ -6,9 +6,9 @@
 
 namespace forge::tools {
 
-inline constexpr const char* kCacheParts = "all|plans|kernels|weights|verdicts";
+inline constexpr const char* kCacheParts = "all|plans|kernels|weights|verdicts|tuned";
 
-/// Number and size of the cached plans, kernels, packed weights and verdicts, as text or JSON. Errors: kCache when
+/// Number and size of the cached plans, kernels, packed weights, verdicts and measured choices, as text or JSON. Errors: kCache when
 /// there is no cache.
 [[nodiscard]] std::string inspect_cache(bool json);
 

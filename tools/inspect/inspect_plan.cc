@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <ranges>
 #include <tuple>
+#include <utility>
 
 #include "codegen/compile.h"
 #include "kernels/quant/x16.h"
@@ -96,17 +98,35 @@ std::string variant_text(const plan::VariantT& variant, const plan::ProgramT& pr
   return out;
 }
 
+/// The kernel choices that replaced the cost model's (--tune, forge-bench --tune), a line for each shape; empty: none.
+std::string choices_text(std::string_view tune) {
+  if (tune.empty()) return {};
+  std::map<std::string, std::string> of_shape;
+  for (const auto part : std::views::split(tune, ',')) {
+    const std::string_view one(part.begin(), part.end());
+    const auto colon = one.find(':');
+    auto& line = of_shape[colon == std::string_view::npos ? "all" : printable(one.substr(0, colon))];
+    line += " " + printable(one.substr(colon == std::string_view::npos ? 0 : colon + 1));
+  }
+  std::string out = "  kernel choices given:\n";
+  for (const auto& [shape, settings] : of_shape) out += fmt::format("    {}:{}\n", shape, settings);
+  return out;
+}
+
 std::string program_text(const plan::ProgramT& program, bool all) {
   std::size_t packed = 0;
   for (const auto& weight : program.weights)
     packed += weight && weight->layout != static_cast<std::uint8_t>(quant::Layout::kNative) ? 1 : 0;
+  auto options = codegen::options_of(program);
+  const auto tune = std::exchange(options.tune, {});
   std::string out = fmt::format(
       "\nprogram {}: context {}, {} sequences, vocabulary {}; options: {}\n  weights {} in {} tensors, {} of them "
       "repacked when loaded; arena {}, {:.3f} of its lower bound; constants {}\n",
-      program.target, program.context, program.batch_max, program.vocab,
-      printable(codegen::options_text(codegen::options_of(program)), 300), human_bytes(positive(program.weights_bytes)),
-      program.weights.size(), packed, human_bytes(positive(program.arena_bytes)),
-      arena_ratio(program.arena_bytes, program.arena_bound_bytes), human_bytes(program.constants.size()));
+      program.target, program.context, program.batch_max, program.vocab, printable(codegen::options_text(options), 300),
+      human_bytes(positive(program.weights_bytes)), program.weights.size(), packed,
+      human_bytes(positive(program.arena_bytes)), arena_ratio(program.arena_bytes, program.arena_bound_bytes),
+      human_bytes(program.constants.size()));
+  out += choices_text(tune);
   out += state_report_text(session::state_report(program, program.context, program.batch_max));
   out += code_objects_text(program);
   for (const auto& variant : program.variants)
