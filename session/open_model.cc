@@ -69,7 +69,8 @@ OpenedModel open_gguf(const ModelChoice& choice) {
                                         .skip = choice.skip,
                                         .kv_type = kv_type_of(choice, DType::kF16),
                                         .hidden = choice.hidden && codegen::gives_hidden(target_of(choice)),
-                                        .attention = choice.attention.value_or("")};
+                                        .attention = choice.attention.value_or(""),
+                                        .deterministic = choice.deterministic};
   const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
   auto result = cached(codegen::cache_key(identity, targets, options),
@@ -107,6 +108,13 @@ DType kv_type_of(const plan::PlanT& plan, std::string_view target) {
   return DType::kF16;
 }
 
+/// True if a program of the plan is deterministic, or if one is not.
+bool has_program(const plan::PlanT& plan, bool deterministic) {
+  return std::ranges::any_of(plan.programs, [&](const auto& program) {
+    return program != nullptr && codegen::options_of(*program).deterministic == deterministic;
+  });
+}
+
 /// Why program `index` of the plan cannot be used for `choice`, for the note; empty if it can.
 std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& choice) {
   if (index < 0) return "it has no program for " + target_of(choice);
@@ -133,6 +141,10 @@ OpenedModel open_plan(const ModelChoice& choice) {
   const int index = choose_program(plan, target_of(choice));
   for (const auto& program : plan.programs)
     if (program) check_program(*program);
+  if (choice.deterministic && has_program(plan, false))
+    throw Error(ErrorCode::kUsage, fmt::format("plan {} is not deterministic", printable(choice.path, 200)),
+                "it was compiled without --deterministic",
+                "compile it with forge-compile --deterministic, or give the GGUF file");
   const auto why = why_retarget(plan, index, choice);
   if (why.empty()) {
     opened.program = std::move(plan.programs[static_cast<std::size_t>(index)]);
@@ -152,7 +164,8 @@ OpenedModel open_plan(const ModelChoice& choice) {
                                         .skip = choice.skip,
                                         .kv_type = kv_type_of(choice, kv_type_of(plan, target)),
                                         .hidden = choice.hidden && codegen::gives_hidden(target),
-                                        .attention = choice.attention.value_or("")};
+                                        .attention = choice.attention.value_or(""),
+                                        .deterministic = choice.deterministic || has_program(plan, true)};
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
   auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
                        [&] { return retarget_plan(plan, *opened.file, target, options); });

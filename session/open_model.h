@@ -30,6 +30,8 @@ inline constexpr const char* kThreadsHelp = "number of CPU threads; default: one
 inline constexpr const char* kAttentionHelp =
     "how to run attention: auto; tiles or rows for prefill on GPUs; split or whole for decode; or both: rows,split; "
     "default auto";
+inline constexpr const char* kDeterministicHelp =
+    "the same logits, bit for bit, alone and in any batch, however a prompt is cut or reused; slower on GPUs";
 inline constexpr const char* kKvTypeHelp = "data type of the KV cache; default f16";
 
 /// What to open, from the command line.
@@ -43,6 +45,7 @@ struct ModelChoice {
   bool hidden = false;                   ///< also output hidden states, for embeddings; ignored where not supported
   std::optional<std::string> kv_type;    ///< one of kKvTypes; empty: the plan's, or f16
   std::optional<std::string> attention;  ///< see codegen/attention_choice.h; empty: the plan's, or auto
+  bool deterministic = false;            ///< CompileOptions::deterministic; a plan must have been compiled so
 };
 
 struct OpenedModel {
@@ -55,7 +58,7 @@ struct OpenedModel {
 
 /// Opens the model. Prints to stderr the cache's warnings and a note when a plan is recompiled.
 /// Errors: those of Gguf::open, build_model, read_plan and compilation; kPlan when the plan was made for another model
-/// or its model is not found.
+/// or its model is not found; kUsage when it is not deterministic, but should be.
 [[nodiscard]] OpenedModel open_model(const ModelChoice& choice);
 
 /// Index of the plan's best program for a machine with target `target`: the program for that very target, or the best

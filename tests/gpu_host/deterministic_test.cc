@@ -54,13 +54,40 @@ std::vector<float> step(runtime::Executor& executor, const std::vector<Part>& pa
   return {logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(own)};
 }
 
-/// The ways to compute a sequence whose logits differ in any bit from those of chunks of 16 tokens.
-std::vector<std::string> differences(HostGpu& gpu, std::size_t tokens = 48) {
-  REQUIRE(tokens > 32);
+/// What a program is asked for. It is compiled for `batch` sequences; `few`: also for steps of 3 to 16 tokens.
+struct Asked {
+  DType kv_type = DType::kF16;
+  std::int64_t batch = 2, context = 64;
+  std::size_t tokens = 50;  ///< of the sequence: a block and more than 16
+  bool few = false, deterministic = true;
+  std::string tune = {};
+};
+
+/// The program has chunks of few keys, so that several waves and workers share contexts of few tokens.
+HostGpu compiled(const TinyModel& model, const HostTarget& target, const Asked& asked) {
+  return {model,
+          model.portable().graph,
+          target,
+          {.context = asked.context,
+           .batch_max = asked.batch,
+           .kv_type = asked.kv_type,
+           .tune = "worker_tokens=16,team_tokens=1" + asked.tune,
+           .deterministic = asked.deterministic},
+          asked.few ? Prompts::kAny : Prompts::kLong};
+}
+
+/// The ways to compute a sequence whose logits differ in any bit from those of chunks of 17 tokens or more.
+std::vector<std::string> differences(HostGpu& gpu, const Asked& asked) {
   const auto vocab = static_cast<std::int64_t>(gpu->vocab());
+  const auto tokens = asked.tokens;
   const auto ids = random_ids(tokens, vocab, 7), second = random_ids(9, vocab, 8), third = random_ids(3, vocab, 9);
-  const std::vector<std::int32_t> blocks{5, 2};
-  const Part beside{second, {4, 6}, 0, 5}, short_one{third, {0, 3}, 0, 1};
+  std::vector<std::int32_t> blocks, of_second, of_third, reused;
+  for (auto block = static_cast<std::int32_t>(tokens / 32); block >= 0; --block) {
+    blocks.push_back(2 * block + 1);
+    of_second.push_back(2 * block);
+    of_third.push_back(block + 4);
+    reused.push_back(blocks.size() == 1 ? blocks[0] : of_second.back());
+  }
   const auto in_chunks = [&](std::size_t chunk) {
     std::vector<float> logits;
     for (std::size_t at = 0; at < tokens; at += chunk) {
@@ -69,53 +96,49 @@ std::vector<std::string> differences(HostGpu& gpu, std::size_t tokens = 48) {
     }
     return logits;
   };
-  const auto expected = in_chunks(16);
+  const auto expected = in_chunks(tokens / 2);
   std::vector<std::string> out;
   // The logits of tokens `from` and following.
   const auto compare = [&](const std::string& way, const std::vector<float>& logits, std::size_t from = 0) {
     const auto same = [](float a, float b) {
       return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
     };
+    REQUIRE(!logits.empty());
     if (!std::ranges::equal(logits, std::span(expected).subspan(from * gpu->vocab(), logits.size()), same))
       out.push_back(way);
   };
-  for (const std::size_t chunk : {1, 3, 7, 64}) compare(fmt::format("chunks of {}", chunk), in_chunks(chunk));
-  compare("beside prompts", step(*gpu, {{ids, blocks, 0, 20}, beside, short_one}));
-  compare("beside generated tokens",
-          step(*gpu, {{ids, blocks, 20, tokens - 1}, {second, beside.blocks, 5, 6}, {third, short_one.blocks, 1, 2}}),
-          20);
-  compare(
-      "generated beside others",
-      step(*gpu, {{ids, blocks, tokens - 1, tokens}, {second, beside.blocks, 6, 7}, {third, short_one.blocks, 2, 3}}),
-      tokens - 1);
-  if (gpu->state_slots() == 0) compare("reused block", step(*gpu, {{ids, {blocks[0], 7}, 32, tokens}}), 32);
+  compare("one by one", in_chunks(1));
+  if (tokens <= 64) compare("whole", in_chunks(64));
+  if (asked.few)
+    for (const std::size_t chunk : {3, 7, 16}) compare(fmt::format("chunks of {}", chunk), in_chunks(chunk));
+  // Tokens begin .. end - 1 beside others; the second sequence has read `before` tokens.
+  const auto beside = [&](std::size_t begin, std::size_t end, std::size_t before, std::size_t more) {
+    std::vector<Part> parts{{ids, blocks, begin, end}, {second, of_second, before, before + more}};
+    if (asked.batch > 2) parts.push_back({third, of_third, before > 0 ? before - 4 : 0, before > 0 ? before - 3 : 1});
+    return step(*gpu, parts);
+  };
+  compare("beside a prompt", beside(0, 20, 0, 5));
+  compare("beside generated tokens", beside(20, tokens - 1, 5, 1), 20);
+  compare("generated beside others", beside(tokens - 1, tokens, 6, 1), tokens - 1);
+  if (gpu->state_slots() == 0) {
+    compare("reused block", step(*gpu, {{ids, reused, 32, tokens}}), 32);
+  }
   return out;
 }
 
-/// Chunks of few keys, so that several waves and workers share contexts of few tokens.
-codegen::CompileOptions options(DType kv_type = DType::kF16) {
-  return {.context = 64,
-          .batch_max = 4,
-          .kv_type = kv_type,
-          .tune = "worker_tokens=16,team_tokens=1",
-          .deterministic = true};
-}
-
-void check_same(const TinyModel& model, const HostTarget& target, DType kv_type = DType::kF16) {
-  CAPTURE(target.name, dtype_name(kv_type));
-  HostGpu gpu(model, model.portable().graph, target, options(kv_type));
+void check_same(const TinyModel& model, const HostTarget& target, const Asked& asked = {}) {
+  CAPTURE(target.name, dtype_name(asked.kv_type));
+  auto gpu = compiled(model, target, asked);
   CHECK(!gpu.tiles());
-  CHECK(differences(gpu) == std::vector<std::string>{});
+  CHECK(differences(gpu, asked) == std::vector<std::string>{});
 }
 
-void check_families(std::initializer_list<std::pair<const char*, HostTarget>> families) {
-  for (const auto& [name, target] : families) {
-    CAPTURE(name);
-    check_same(TinyModel(FileImage{family_gguf(family_model(name))}), target);
-  }
+void check_same_of_family(const char* name, const HostTarget& target, const Asked& asked = {}) {
+  CAPTURE(name);
+  check_same(TinyModel(FileImage{family_gguf(family_model(name))}), target, asked);
 }
 
-void check_reference(const char* name, const HostTarget& target) {
+void check_same_of_reference(const char* name, const HostTarget& target) {
   CAPTURE(name);
   if (const auto path = reference_file(name); !path.empty()) check_same(TinyModel(read_image(path)), target);
 }
@@ -123,37 +146,40 @@ void check_reference(const char* name, const HostTarget& target) {
 }  // namespace
 
 TEST_CASE("deterministic: a Llama's logits are the same bits in any step") {
-  const TinyShape wide{.dtype = DType::kQ4_K, .width = 256, .ffn = 256, .heads = 4, .kv_heads = 2, .head_dim = 64};
-  const TinyModel q4_k(wide), f16({.dtype = DType::kF16, .ffn = 1024, .head_dim = 64}),
-      q8_0({.dtype = DType::kQ8_0, .head_dim = 32});
-  check_same(f16, kWave32);
-  check_same(q8_0, kWave64);
-  check_same(q4_k, kWave32, DType::kQ8_0);
+  const TinyShape wide{
+      .dtype = DType::kQ4_K, .layers = 1, .width = 256, .ffn = 256, .heads = 4, .kv_heads = 2, .head_dim = 64};
+  const TinyModel q4_k(wide), f16({.dtype = DType::kF16, .layers = 1, .ffn = 1024, .head_dim = 64}),
+      q8_0({.dtype = DType::kQ8_0, .layers = 1, .head_dim = 32});
+  check_same(f16, kWave32, {.batch = 4, .few = true});
+  check_same(q8_0, kWave64, {.few = true});
+  check_same(q4_k, kWave32, {.kv_type = DType::kQ8_0});
 }
 
 TEST_CASE("deterministic: without it, bits depend on the step") {
-  const TinyModel model({.dtype = DType::kF16, .ffn = 1024, .head_dim = 64});
-  auto by_default = options();
-  by_default.deterministic = false;
-  HostGpu gpu(model, model.portable().graph, kWave32, by_default);
-  CHECK(differences(gpu).size() > 3);
-  by_default.tune += ",matrix=0";  // the number of workers and of waves of a norm still do
-  HostGpu rows(model, model.portable().graph, kWave32, by_default);
-  CHECK(!differences(rows).empty());
+  const TinyModel model({.dtype = DType::kF16, .layers = 1, .ffn = 1024, .head_dim = 64});
+  Asked asked{.few = true, .deterministic = false};
+  auto tiles = compiled(model, kWave32, asked);
+  CHECK(differences(tiles, asked).size() > 3);
+  asked.tune = ",matrix=0";  // the numbers of workers of a context and of waves of a row still do
+  auto rows = compiled(model, kWave32, asked);
+  CHECK(!differences(rows, asked).empty());
 }
 
 TEST_CASE("deterministic: experts, sliding windows, sinks, norms of whole rows") {
-  check_families({{"qwen3moe", kWave32}, {"gpt_oss", kWave64}, {"gemma2", kWave32}, {"gemma3n", kWave64}});
+  check_same_of_family("gpt_oss", kWave64);
+  check_same_of_family("gemma3n", kWave32);
 }
 
+// A second worker shares latent rows from position 64 on.
 TEST_CASE("deterministic: latent and sparse attention") {
-  check_families({{"deepseek_v3", kWave32}, {"deepseek32", kWave64}, {"minimax_m3", kWave32}});
+  check_same_of_family("deepseek_v3", kWave32, {.context = 128, .tokens = 72});
+  check_same_of_family("deepseek32", kWave64);
 }
 
 TEST_CASE("deterministic: recurrent state") {
-  check_families({{"falcon_mamba", kWave32}, {"plamo2", kWave64}});
-  check_reference("families/qwen3next-f16.gguf", kWave32);
-  check_reference("families/rwkv7-q4_0.gguf", kWave64);
+  check_same_of_family("falcon_mamba", kWave32);
+  check_same_of_reference("families/qwen3next-f16.gguf", kWave64);
+  check_same_of_reference("families/rwkv7-q4_0.gguf", kWave32);
 }
 
 }  // namespace forge::tests

@@ -17,6 +17,7 @@ struct BenchRequest {
   std::vector<std::int64_t> prompt{512}, predict{128}, depth{0}, batch{1}, threads{0};
   std::int64_t repetitions = 5;
   std::optional<std::string> kv_type, attention;  ///< as ModelChoice's
+  bool deterministic = false;                     ///< as ModelChoice's
   std::string shown_path;                         ///< path in the results; empty: `path`
   bool read_rate = false;                         ///< also measure the memory's read rate between repetitions; CPU only
   session::TraceFile* trace = nullptr;            ///< receives the traces of all sessions

@@ -133,6 +133,7 @@ int bench(int argc, char** argv) {
       .text("--device", request.device, "NAME", forge::session::kDeviceHelp)
       .choice("--kv-type", request.kv_type, forge::session::kKvTypes, forge::session::kKvTypeHelp)
       .text("--attention", request.attention, "LIST", forge::session::kAttentionHelp)
+      .flag("--deterministic", request.deterministic, forge::session::kDeterministicHelp)
       .flag("--repack-cache", request.repack_cache, forge::session::kRepackCacheHelp)
       .flag("--profile", request.profile,
             "time each kind of step and print tables to stderr; lowers the measured rates")

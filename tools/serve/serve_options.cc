@@ -85,6 +85,7 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
       .integer("-t,--threads", session.threads, 1, 1024, session::kThreadsHelp)
       .choice("--kv-type", session.model.kv_type, session::kKvTypes, session::kKvTypeHelp)
       .text("--attention", session.model.attention, "LIST", session::kAttentionHelp)
+      .flag("--deterministic", session.model.deterministic, session::kDeterministicHelp)
       .text("--model,--model-file", session.model.model, "FILE", session::kModelHelp)
       .group("Operation")
       .real("--drain-timeout", request.drain_timeout, 0, kDay,
