@@ -24,6 +24,7 @@ struct TargetOptions {
   DType kv_type = DType::kF16;  ///< element type of the KV cache
   std::string tune;             ///< see codegen/gpu/tuning.h
   AttentionChoice attention;
+  bool deterministic = false;  ///< CompileOptions::deterministic
 };
 
 /// A target of a back-end, as the passes and the compiler see it.

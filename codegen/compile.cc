@@ -119,6 +119,7 @@ std::string options_text(const CompileOptions& options) {
   if (options.hidden) text += " hidden=1";
   if (const auto attention = attention_text(parse_attention(options.attention)); !attention.empty())
     text += fmt::format(" attention={}", attention);
+  if (options.deterministic) text += " deterministic=1";
   if (options.world != 1) text += fmt::format(" rank={}/{}", options.rank, options.world);
   if (!options.tune.empty()) text += fmt::format(" tune={}", options.tune);
   if (!options.skip.empty()) text += fmt::format(" skip={}", fmt::join(options.skip, "+"));
@@ -138,6 +139,7 @@ CompileOptions options_of(const plan::ProgramT& program) {
   out.hidden = program.options->hidden;
   out.skip = program.options->skip;
   out.tune = program.options->tune;
+  out.deterministic = program.options->deterministic;
   try {
     out.attention = attention_text(parse_attention(program.options->attention));
   } catch (const Error&) {
@@ -173,7 +175,10 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   check_kv_type(target, back_end, options.kv_type);
   check_positions(portable, options.context);
   const auto attention = parse_attention(options.attention);
-  const auto made = back_end.make(target, {.kv_type = options.kv_type, .tune = options.tune, .attention = attention});
+  const auto made = back_end.make(target, {.kv_type = options.kv_type,
+                                           .tune = options.tune,
+                                           .attention = attention,
+                                           .deterministic = options.deterministic});
   auto result = passes::run_pipeline(portable, *made, pipeline);
   // Hidden rows need a second run of the pipeline, because the graph has another output and other variants. Lowering
   // lets both programs share the weights.
@@ -194,6 +199,7 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   program->options->skip = options.skip;
   program->options->tune = options.tune;
   program->options->attention = attention_text(attention);
+  program->options->deterministic = options.deterministic;
   program->context = options.context;
   program->batch_max = options.batch_max;
   program->vocab = model.vocab;

@@ -32,6 +32,9 @@ struct CompileOptions {
   /// Manual kernel choices, for measurements: "rows=4,2048x8192:units=2" (codegen/gpu/tuning.h).
   std::string tune;
   std::string attention;  ///< see codegen/attention_choice.h
+  /// The bits of a token's logits depend on its sequence's tokens alone: not on other sequences in its steps, on how
+  /// the prompt was cut into steps, nor on what of it was reused.
+  bool deterministic = false;
   std::int32_t rank = 0,
                world = 1;  ///< number of this program among those that share a model; only 0 of 1 is supported
 };

@@ -49,9 +49,10 @@ DType kv_type_of(const ModelChoice& choice, DType fallback) {
   return choice.kv_type ? dtype_of_name(*choice.kv_type).value_or(fallback) : fallback;
 }
 
-/// CompileOptions::tune of a compilation for the choice.
-std::string tune_of(const ModelChoice& choice, const loader::Gguf& file) {
-  const auto card = choice.no_tuned ? std::string() : choice.card;
+/// CompileOptions::tune of a compilation for the choice. deterministic: choices for steps of some size do not apply,
+/// because all steps sum as that of one token does.
+std::string tune_of(const ModelChoice& choice, const loader::Gguf& file, bool deterministic) {
+  const auto card = choice.no_tuned || deterministic ? std::string() : choice.card;
   return tune_with_stored({.card = card, .target = target_of(choice), .model = file.identity().hex()},
                           choice.tune.value_or(""));
 }
@@ -78,8 +79,9 @@ OpenedModel open_gguf(const ModelChoice& choice) {
                                         .skip = choice.skip,
                                         .kv_type = kv_type_of(choice, DType::kF16),
                                         .hidden = choice.hidden && codegen::gives_hidden(target_of(choice)),
-                                        .tune = tune_of(choice, *opened.file),
-                                        .attention = choice.attention.value_or("")};
+                                        .tune = tune_of(choice, *opened.file, choice.deterministic),
+                                        .attention = choice.attention.value_or(""),
+                                        .deterministic = choice.deterministic};
   const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
   auto result = cached(codegen::cache_key(identity, targets, options), choice.keeps_plan,
@@ -117,6 +119,13 @@ DType kv_type_of(const plan::PlanT& plan, std::string_view target) {
   return DType::kF16;
 }
 
+/// True if a program of the plan is deterministic, or if one is not.
+bool has_program(const plan::PlanT& plan, bool deterministic) {
+  return std::ranges::any_of(plan.programs, [&](const auto& program) {
+    return program != nullptr && codegen::options_of(*program).deterministic == deterministic;
+  });
+}
+
 /// Why program `index` of the plan cannot be used for `choice`, for the note; empty if it can.
 std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& choice) {
   if (index < 0) return "it has no program for " + target_of(choice);
@@ -144,6 +153,10 @@ OpenedModel open_plan(const ModelChoice& choice) {
   const int index = choose_program(plan, target_of(choice));
   for (const auto& program : plan.programs)
     if (program) check_program(*program);
+  if (choice.deterministic && has_program(plan, false))
+    throw Error(ErrorCode::kUsage, fmt::format("plan {} is not deterministic", printable(choice.path, 200)),
+                "it was compiled without --deterministic",
+                "compile it with forge-compile --deterministic, or give the GGUF file");
   const auto why = why_retarget(plan, index, choice);
   if (why.empty()) {
     opened.program = std::move(plan.programs[static_cast<std::size_t>(index)]);
@@ -158,13 +171,15 @@ OpenedModel open_plan(const ModelChoice& choice) {
   opened.context = choice.context.value_or(context);
   note(fmt::format("note: {} is compiled again for this run: {}", choice.path, why));
   const auto target = target_of(choice);
+  const bool deterministic = choice.deterministic || has_program(plan, true);
   const codegen::CompileOptions options{.context = opened.context,
                                         .batch_max = choice.sequences,
                                         .skip = choice.skip,
                                         .kv_type = kv_type_of(choice, kv_type_of(plan, target)),
                                         .hidden = choice.hidden && codegen::gives_hidden(target),
-                                        .tune = tune_of(choice, *opened.file),
-                                        .attention = choice.attention.value_or("")};
+                                        .tune = tune_of(choice, *opened.file, deterministic),
+                                        .attention = choice.attention.value_or(""),
+                                        .deterministic = deterministic};
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
   auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options), choice.keeps_plan,
                        [&] { return retarget_plan(plan, *opened.file, target, options); });

@@ -34,6 +34,8 @@ inline constexpr const char* kAttentionHelp =
     "how to run attention: auto; tiles or rows for prefill on GPUs; split or whole for decode; or both: rows,split; "
     "default auto";
 inline constexpr const char* kNoTunedHelp = "do not use the kernel choices that forge-bench --tune stored for this GPU";
+inline constexpr const char* kDeterministicHelp =
+    "the same logits, bit for bit, alone and in any batch, however a prompt is cut or reused; slower on GPUs";
 inline constexpr const char* kKvTypeHelp = "data type of the KV cache; default f16";
 
 /// What to open, from the command line.
@@ -51,6 +53,7 @@ struct ModelChoice {
   std::optional<std::string> tune;       ///< --tune, see codegen/gpu/tuning.h; empty: the plan's, or none
   bool no_tuned = false;                 ///< do not use the choices stored for the card (session/tuned)
   bool keeps_plan = true;                ///< store a compiled plan in the cache
+  bool deterministic = false;            ///< CompileOptions::deterministic; a plan must have been compiled so
 };
 
 struct OpenedModel {
@@ -63,7 +66,7 @@ struct OpenedModel {
 
 /// Opens the model. Prints to stderr the cache's warnings and a note when a plan is recompiled.
 /// Errors: those of Gguf::open, build_model, read_plan and compilation; kPlan when the plan was made for another model
-/// or its model is not found.
+/// or its model is not found; kUsage when it is not deterministic, but should be.
 [[nodiscard]] OpenedModel open_model(const ModelChoice& choice);
 
 /// Index of the plan's best program for a machine with target `target`: the program for that very target, or the best

@@ -79,8 +79,12 @@ std::optional<std::string> cpu_refuses_members(const ir::Graph& graph, std::span
 
 }  // namespace
 
-CpuTarget::CpuTarget(cpu::CpuClass cpu_class, DType kv_type, std::optional<bool> split_attention)
-    : class_(cpu_class), name_(cpu::target_name(cpu_class)), kv_type_(kv_type), split_attention_(split_attention) {}
+CpuTarget::CpuTarget(cpu::CpuClass cpu_class, const TargetOptions& options)
+    : class_(cpu_class),
+      name_(cpu::target_name(cpu_class)),
+      kv_type_(options.kv_type),
+      split_attention_(options.attention.split),
+      deterministic_(options.deterministic) {}
 
 // Quantised weights are multiplied with quantised activations (integer dots), floats with f32. Rows must be whole
 // blocks.
@@ -150,7 +154,8 @@ std::vector<passes::Target::VariantSpec> CpuTarget::encoder_variants(std::int64_
 void CpuTarget::add_facts(plan::TargetFactsT& facts) const {
   facts.api = "CPU";
   facts.prompt_tokens = kCpuPromptTokens;
-  facts.long_prompt = cpu::has_prefill_tiles(class_) ? kCpuLongPrompt : 0;
+  // A reused prefix may have been part of a prompt that was multiplied by tiles, or not.
+  facts.long_prompt = cpu::has_prefill_tiles(class_) && !deterministic_ ? kCpuLongPrompt : 0;
 }
 
 std::unique_ptr<plan::ProgramT> CpuTarget::lower(passes::Program program, std::optional<passes::Program> hidden,
@@ -187,7 +192,7 @@ BackEnd cpu_back_end() {
               ErrorCode::kUsage,
               fmt::format("{} does not support --attention {}", target, *options.attention.tiles ? "tiles" : "rows"),
               "CPUs have only one attention kernel for prefill", "give --attention split or whole, for decode");
-        return std::make_unique<CpuTarget>(*cpu::class_of_target(target), options.kv_type, options.attention.split);
+        return std::make_unique<CpuTarget>(*cpu::class_of_target(target), options);
       }};
 }
 

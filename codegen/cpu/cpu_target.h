@@ -11,11 +11,10 @@
 
 namespace forge::codegen {
 
-/// A class of CPUs ("cpu-x86-64-v4-vnni"). split_attention: AttentionChoice::split. See passes/target.h for the
-/// functions.
+/// A class of CPUs ("cpu-x86-64-v4-vnni"). See passes/target.h for the functions.
 class CpuTarget final : public BackEndTarget {
  public:
-  CpuTarget(cpu::CpuClass cpu_class, DType kv_type, std::optional<bool> split_attention);
+  CpuTarget(cpu::CpuClass cpu_class, const TargetOptions& options);
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k, bool before_choice) const override;
@@ -41,6 +40,7 @@ class CpuTarget final : public BackEndTarget {
   std::string name_;
   DType kv_type_;
   std::optional<bool> split_attention_;  ///< AttentionChoice::split
+  bool deterministic_;                   ///< TargetOptions::deterministic
 };
 
 /// The registry row of this back-end. Its targets are "cpu-CLASS"; "cpu" and "auto" mean this machine's class.

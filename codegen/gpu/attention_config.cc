@@ -231,6 +231,42 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   return out;
 }
 
+namespace {
+
+/// choose(tuning, bounds of one token), for `bounds.tokens` rows. Workers are limited where a row's partial results
+/// would take more scratch than a prefill step has room for.
+template <class Choose>
+auto choose_of_tokens(const ir::Bounds& bounds, Tuning tuning, Choose&& choose) {
+  constexpr std::int64_t kRowScratchMost = 1 << 20;  // 512 MiB for 512 rows
+  const ir::Bounds one{1, 1, 1, bounds.table_blocks};
+  auto out = choose(tuning, one);
+  if (out.scratch_bytes > kRowScratchMost) {
+    tuning["workers"] = out.workers * kRowScratchMost / out.scratch_bytes;
+    out = choose(tuning, one);
+  }
+  out.blocks *= bounds.tokens;
+  out.scratch_bytes *= bounds.tokens;
+  return out;
+}
+
+}  // namespace
+
+AttentionConfig choose_attention_of_tokens(const GpuTarget& target, const ir::AttentionAttrs& attention,
+                                           const ir::Bounds& bounds, const AttentionData& data, const Tuning& tuning,
+                                           const AttentionChoice& asked) {
+  return choose_of_tokens(bounds, tuning, [&](const Tuning& limited, const ir::Bounds& one) {
+    return choose_attention(target, attention, one, data, limited, asked);
+  });
+}
+
+LatentConfig choose_latent_attention_of_tokens(const GpuTarget& target, const ir::AttentionAttrs& attention,
+                                               const ir::Bounds& bounds, const Tuning& tuning,
+                                               const AttentionChoice& asked) {
+  return choose_of_tokens(bounds, tuning, [&](const Tuning& limited, const ir::Bounds& one) {
+    return choose_latent_attention(target, attention, one, limited, asked);
+  });
+}
+
 std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
                               const ir::Bounds& bounds, const AttentionChoice& asked) {
   const bool prompt = bounds.tokens > bounds.sequences;

@@ -46,6 +46,11 @@ struct AttentionData {
 /// asked: the user's choice, which is followed where possible; attention_problem() tells if it was not.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const AttentionData& data, const Tuning& tuning, const AttentionChoice& asked = {});
+/// The same for steps of any number of tokens, with the split of a step of one token, so that a row's result does not
+/// depend on its step. Contexts are split less where partial results of many rows would take too much scratch.
+AttentionConfig choose_attention_of_tokens(const GpuTarget& target, const ir::AttentionAttrs& attention,
+                                           const ir::Bounds& bounds, const AttentionData& data, const Tuning& tuning,
+                                           const AttentionChoice& asked = {});
 /// The configuration of attention on latents (kernels/gpu/latent_row.h), whose rows all heads share.
 struct LatentConfig {
   /// kernels/gpu/latent_attention.h, latent_head_tiles.h, and for prefill latent_tiles.h.
@@ -65,6 +70,10 @@ struct LatentConfig {
 };
 LatentConfig choose_latent_attention(const GpuTarget& target, const ir::AttentionAttrs& attention,
                                      const ir::Bounds& bounds, const Tuning& tuning, const AttentionChoice& asked = {});
+/// As choose_attention_of_tokens.
+LatentConfig choose_latent_attention_of_tokens(const GpuTarget& target, const ir::AttentionAttrs& attention,
+                                               const ir::Bounds& bounds, const Tuning& tuning,
+                                               const AttentionChoice& asked = {});
 /// The reason why the configuration is not what the user asked for; empty if it is.
 std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
                               const ir::Bounds& bounds, const AttentionChoice& asked);

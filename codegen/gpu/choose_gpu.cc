@@ -166,7 +166,7 @@ void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
   const auto bound = rows_of_step(halves.matmul.rows).bound;
   const bool sum = halves.rows.source != ir::kNoNode;
   const auto epilogue = generate_epilogue(graph_, halves.matmul, epilogue_context());
-  const bool one_launch = has_tail(halves.matmul, halves.matmul_shape);
+  const bool one_launch = has_tail(halves.matmul, halves.matmul_shape), normed = halves.rows_shape.norm_columns > 0;
   const auto tail = generate_epilogue(graph_, halves.rows, epilogue_context(), one_launch ? "Tail" : "Epilogue");
   out_.scratch_bytes = bound * halves.matmul.slots * halves.matmul.cols * kFloatBytes;
   // With experts the shares follow the rows.
@@ -180,22 +180,23 @@ void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
   if (one_launch) {
     out_.step.reason = "the last block makes whole rows";
     source.type = type("FreshRows", "FreshSlots");
-    MatmulTail last{
-        .kernel = "MatmulNorm", .whole_rows = halves.rows_shape.norm_columns > 0, .pointers = source.pointers};
+    MatmulTail last{.kernel = "MatmulNorm", .pointers = source.pointers};
     last.text = tail.text;
     last.config.use("Tail", "gpu::Tail").use("TailSource", source.type);
     last.config.number("kTailUnit", halves.rows_shape.multiple_of);
     last.pointers.push_back(input(GpuInput::kCounts));
     last.pointers.insert(last.pointers.end(), tail.pointers.begin(), tail.pointers.end());
-    matmul(halves.matmul, halves.matmul_shape, epilogue, &last);
+    matmul(halves.matmul, halves.matmul_shape, epilogue, &last, normed);
     return append_totals(halves.rows);
   }
+  // Sums of a norm are those of a block's waves, so with the same bits both launches have the waves of the one.
   out_.step.reason = "a second launch makes whole rows";
-  matmul(halves.matmul, halves.matmul_shape, epilogue);
+  matmul(halves.matmul, halves.matmul_shape, epilogue, nullptr, normed && deterministic_);
+  const auto waves = deterministic_ ? text_.threads / target_.wave : 0;
   auto first = std::exchange(out_, {});
   out_.step.label = halves.rows.label(graph_);
   source.type = type("LoadedRows", "SummedSlots");
-  fill_rows(source, halves.rows, halves.rows_shape, tail);
+  fill_rows(source, halves.rows, halves.rows_shape, tail, waves);
   first.then.push_back(std::move(out_));
   out_ = std::move(first);
   append_totals(halves.rows);
@@ -241,7 +242,7 @@ void GpuChooser::write_stride(const TileDraft& draft, const MatmulWeight& weight
 /// Steps with many tokens use matrix instructions (matmul_tiles.h, matmul_strips.h) where choose_tiles allows it, all
 /// others matmul_rows.h.
 void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
-                        const MatmulTail* tail) {
+                        const MatmulTail* tail, bool whole_rows) {
   const auto weight = weight_of(graph_, draft.source);
   const auto k = weight.k, heads = weight.heads, n = weight.columns * heads;
   const bool experts = weight.experts > 0;
@@ -267,11 +268,13 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     text.threads = tiles->waves() * target_.wave;
     text.min_blocks = tiles->unit_blocks;
   } else {
+    const auto tokens = experts ? 1 : bound;
+    const auto tuning = tuning_for(tuning_, n, k, deterministic_ ? 1 : bound);
     // Blocks of experts stay small: each has few rows of a slot.
-    const bool whole_rows = tail != nullptr && tail->whole_rows && !experts;
-    const auto tuning = tuning_for(tuning_, n, k, bound);
-    auto config = choose_matmul(target_, weight.dtype, n, k, experts ? 1 : bound, shape, tuning, whole_rows);
+    auto config =
+        choose_matmul(target_, weight.dtype, n, k, deterministic_ ? 1 : tokens, shape, tuning, whole_rows && !experts);
     if (heads > 1 && n / heads % config.rows_per_team != 0) config.use_small_teams(target_.wave, shape.multiple_of);
+    if (deterministic_) config.take_tokens(target_, weight.dtype, tokens, tuning);
     const auto block_rows = config.block_rows(target_.wave);
     config.write_to(text.config);
     text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
@@ -356,7 +359,7 @@ GpuChooser::RowSource GpuChooser::row_source(const TileDraft& draft) const {
 }
 
 void GpuChooser::fill_rows(const RowSource& source, const TileDraft& draft, const EpilogueShape& shape,
-                           const EpilogueSource& epilogue) {
+                           const EpilogueSource& epilogue, std::int64_t waves) {
   const auto rows = rows_of_step(draft.rows);
   const auto bound = rows.bound * draft.slots;
   auto arguments = source.pointers;
@@ -368,7 +371,8 @@ void GpuChooser::fill_rows(const RowSource& source, const TileDraft& draft, cons
     block *= 2;
   const auto wave = target_.wave;
   // More than 256 columns are those of a norm, which one block must have.
-  const auto waves = std::clamp<std::int64_t>(block / wave, 1, (block > 1024 ? 1024 : 256) / wave);
+  if (waves == 0 || shape.norm_columns == 0)
+    waves = std::clamp<std::int64_t>(block / wave, 1, (block > 1024 ? 1024 : 256) / wave);
   KernelText text{.header = "kernels/gpu/rows.h", .kernel = "FillRows", .defaults = {}, .before = epilogue.text + "\n"};
   text.config.use("Source", source.type)
       .use("Epilogue", "gpu::Epilogue")
@@ -436,8 +440,9 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   const bool prompt = bounds.tokens > bounds.sequences;
   if (prompt && a.selected > 0 && attention_.tiles.value_or(false))
     return "--attention tiles is not possible with sparse attention";
-  const auto config =
-      choose_attention(target_, a, bounds, {kv_.type, binding_.before_choice[node]}, tuning_, attention_);
+  const AttentionData data{kv_.type, binding_.before_choice[node]};
+  const auto config = deterministic_ ? choose_attention_of_tokens(target_, a, bounds, data, tuning_, attention_)
+                                     : choose_attention(target_, a, bounds, data, tuning_, attention_);
   if (auto why = attention_problem(config, a, bounds, attention_); !why.empty()) return why;
   const auto q = graph_.operand(node, 0);
   const auto query_floats = row_floats(q);

@@ -27,7 +27,7 @@ Operand behind_first(const Operand& operand, std::int64_t scratch_bytes, std::in
 
 std::optional<passes::Choice> GpuChooser::choose_both(std::span<const ir::NodeId> first,
                                                       std::span<const ir::NodeId> second) const {
-  GpuChooser one(graph_, binding_, target_, tuning_, attention_, kv_), other(one);
+  GpuChooser one(graph_, binding_, target_, tuning_, attention_, kv_, deterministic_), other(one);
   auto choice = one.choose(first);
   const auto beside = other.choose(second);
   if (!choice || !beside || !choice->then.empty() || !beside->then.empty()) return std::nullopt;

@@ -12,7 +12,8 @@ std::string GpuChooser::latent_attention(std::span<const ir::NodeId> nodes) {
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
   const auto& bounds = binding_.bounds;
   const bool prompt = bounds.tokens > bounds.sequences;
-  const auto config = choose_latent_attention(target_, a, bounds, tuning_, attention_);
+  const auto config = deterministic_ ? choose_latent_attention_of_tokens(target_, a, bounds, tuning_, attention_)
+                                     : choose_latent_attention(target_, a, bounds, tuning_, attention_);
   if (prompt && attention_.tiles.value_or(false) && bounds.tokens >= kPromptTokensLeast && !config.tiles)
     return fmt::format("--attention tiles is not possible with {}latent rows of {} columns",
                        a.selected > 0 ? "selected " : "", a.head_dim);

@@ -22,17 +22,18 @@
 
 namespace forge::codegen {
 
-/// One object per variant and group of nodes. References must outlive it.
+/// One object per variant and group of nodes. References must outlive it. deterministic: of GpuTargetModel.
 class GpuChooser {
  public:
   GpuChooser(const ir::Graph& graph, const passes::Binding& binding, const GpuTarget& target, const Tuning& tuning,
-             const AttentionChoice& attention, const KvFormat& kv)
+             const AttentionChoice& attention, const KvFormat& kv, bool deterministic)
       : graph_(graph),
         binding_(binding),
         target_(target),
         tuning_(tuning),
         attention_(attention),
         kv_(kv),
+        deterministic_(deterministic),
         operands_(graph, binding.numbers) {}
 
   /// The step of a group of nodes, or the reason why the group cannot be one.
@@ -63,13 +64,13 @@ class GpuChooser {
   /// source needs besides the matmul's, and the pointers of the tail's arguments.
   struct MatmulTail {
     std::string kernel;
-    bool whole_rows = false;  ///< it needs them, with all their columns
     std::vector<PointerArgument> pointers;
     std::string text;
     ConfigText config;
   };
+  /// whole_rows: of choose_matmul.
   void matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
-              const MatmulTail* tail = nullptr);
+              const MatmulTail* tail = nullptr, bool whole_rows = false);
   void write_stride(const TileDraft& draft, const MatmulWeight& weight, ConfigText& out) const;
   /// Completes the choice of a matmul by matrix instructions. arguments: those of MatmulArgs.
   void launch_tiles(const TileDraft& draft, const TilesConfig& tiles, const EpilogueSource& epilogue,
@@ -90,8 +91,9 @@ class GpuChooser {
   void matmul_and_route(const RoutedDraft& routed);
   void rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);
   [[nodiscard]] RowSource row_source(const TileDraft& draft) const;
+  /// waves: of a block that normalises its columns; 0: by their number.
   void fill_rows(const RowSource& source, const TileDraft& draft, const EpilogueShape& shape,
-                 const EpilogueSource& epilogue);
+                 const EpilogueSource& epilogue, std::int64_t waves = 0);
   [[nodiscard]] EpilogueContext epilogue_context() const;
   /// Returns the reason if there is no kernel for it, else an empty string.
   std::string attention(std::span<const ir::NodeId> nodes);
@@ -183,6 +185,7 @@ class GpuChooser {
   const Tuning& tuning_;
   const AttentionChoice& attention_;
   const KvFormat& kv_;
+  bool deterministic_;
   StepOperands operands_;
   passes::Choice out_;
   /// The name and the text of the kernel that was launched last.

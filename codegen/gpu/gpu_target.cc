@@ -129,6 +129,19 @@ std::optional<std::string> refuses_kv(const ir::Graph& graph, ir::NodeId node, c
   return kv.refusal(kv_state_of(graph, graph.operand(node, op == Op::kKvStore ? 0 : 1)));
 }
 
+/// Turns matrix instructions off, whose sums have other orders than those of single tokens. Errors: kUsage if they are
+/// asked for, or another split of attention than that of the mode.
+void make_deterministic(Tuning& tuning, const AttentionChoice& attention) {
+  const auto refuse = [](std::string_view option) {
+    throw Error(ErrorCode::kUsage, fmt::format("--deterministic and {} exclude each other", option));
+  };
+  if (attention.tiles.value_or(false)) refuse("--attention tiles");
+  if (attention.split.value_or(false)) refuse("--attention split");
+  for (const auto& [key, value] : tuning)
+    if (value != 0 && (key == "matrix" || key.ends_with(":matrix"))) refuse(fmt::format("--tune {}={}", key, value));
+  tuning["matrix"] = 0;
+}
+
 /// Refuses groups that cannot be a step, whatever tile program they would form.
 std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   for (const auto node : members) {
@@ -204,6 +217,10 @@ std::optional<std::string> GpuTargetModel::group_refusal(const ir::Graph& graph,
   return step ? std::nullopt : std::optional(step.error());
 }
 
+GpuChooser GpuTargetModel::chooser(const ir::Graph& graph, const passes::Binding& binding) const {
+  return {graph, binding, target_, tuning_, attention_, kv_, deterministic_};
+}
+
 std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::Graph& graph,
                                                                       std::span<const ir::NodeId> members,
                                                                       const passes::Binding& binding) const {
@@ -212,7 +229,7 @@ std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::
       return std::unexpected(passes::Refusal{.why = std::move(*why), .fix = "compile it with --kv-type f16"});
   auto why = refuses_members(graph, members);
   if (!why) {
-    auto choice = GpuChooser(graph, binding, target_, tuning_, attention_, kv_).choose(members);
+    auto choice = chooser(graph, binding).choose(members);
     if (choice) return std::move(*choice);
     why = choice.error();
   }
@@ -232,7 +249,7 @@ bool GpuTargetModel::runs_beside(const ir::Graph& graph, std::span<const ir::Nod
 std::optional<passes::Choice> GpuTargetModel::choose_both(const ir::Graph& graph, std::span<const ir::NodeId> step,
                                                           std::span<const ir::NodeId> beside,
                                                           const passes::Binding& binding) const {
-  return GpuChooser(graph, binding, target_, tuning_, attention_, kv_).choose_both(step, beside);
+  return chooser(graph, binding).choose_both(step, beside);
 }
 
 passes::StoredForms GpuTargetModel::stored_forms(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,
@@ -242,8 +259,7 @@ passes::StoredForms GpuTargetModel::stored_forms(const ir::Graph& graph, std::sp
 
 std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, const passes::Binding& binding) const {
   for (const auto& output : graph.outputs())
-    if (output.name == "logits")
-      return GpuChooser(graph, binding, target_, tuning_, attention_, kv_).sampling(graph.type(output.value).cols());
+    if (output.name == "logits") return chooser(graph, binding).sampling(graph.type(output.value).cols());
   return {};
 }
 
@@ -327,9 +343,11 @@ BackEnd gpu_back_end() {
               throw Error(ErrorCode::kUsage, fmt::format("{} does not support --attention tiles", target),
                           "it has no matrix instructions that forge's kernels use", "give --attention rows, or auto");
             auto tuning = parse_tuning(options.tune);
+            if (options.deterministic) make_deterministic(tuning, options.attention);
             if (options.attention.tiles.value_or(false) && tuned(tuning, "matrix", 1) == 0)
               throw Error(ErrorCode::kUsage, "--attention tiles and --tune matrix=0 exclude each other");
-            return std::make_unique<GpuTargetModel>(row, std::move(tuning), options.attention, options.kv_type);
+            return std::make_unique<GpuTargetModel>(row, std::move(tuning), options.attention, options.kv_type,
+                                                    options.deterministic);
           }};
 }
 

@@ -17,11 +17,19 @@
 
 namespace forge::codegen {
 
-/// A row of targets.def as a target. See passes/target.h for the functions.
+class GpuChooser;
+
+/// A row of targets.def as a target. See passes/target.h for the functions. deterministic: every variant computes a
+/// token as the variant for one token does; tuning must have matrix=0 then.
 class GpuTargetModel final : public BackEndTarget {
  public:
-  GpuTargetModel(const GpuTarget& target, Tuning tuning, AttentionChoice attention = {}, DType kv_type = DType::kF16)
-      : target_(target), tuning_(std::move(tuning)), attention_(attention), kv_(kv_format(kv_type)) {}
+  GpuTargetModel(const GpuTarget& target, Tuning tuning, AttentionChoice attention = {}, DType kv_type = DType::kF16,
+                 bool deterministic = false)
+      : target_(target),
+        tuning_(std::move(tuning)),
+        attention_(attention),
+        kv_(kv_format(kv_type)),
+        deterministic_(deterministic) {}
 
   [[nodiscard]] std::string_view name() const override { return target_.name; }
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k, bool before_choice) const override;
@@ -56,10 +64,13 @@ class GpuTargetModel final : public BackEndTarget {
                                                       const ModelFile& model, KernelCompiler* compiler) const override;
 
  private:
+  [[nodiscard]] GpuChooser chooser(const ir::Graph& graph, const passes::Binding& binding) const;
+
   const GpuTarget& target_;
   Tuning tuning_;
   AttentionChoice attention_;
   const KvFormat& kv_;
+  bool deterministic_;
 };
 
 /// The registry row of this back-end. Its targets are the rows of targets.def.

@@ -68,7 +68,33 @@ void check_split(std::int64_t part, std::int64_t whole, const char* what) {
                 "give a number that divides it");
 }
 
+/// True if codes have to be unpacked, so that each byte takes a register: without a dot instruction.
+bool unpacks(const GpuTarget& target, DType weight) {
+  return target.dot == DotKind::kNone && !is_float(weight);
+}
+
+/// Tokens of a tile, which are limited by registers. clang (AMD) hoists the loads of all tokens' activations, so tiles
+/// are smaller there, and smaller still if codes have to be unpacked.
+std::int64_t tokens_of_tile(const GpuTarget& target, DType weight, std::int64_t tokens) {
+  const auto ahead_tile = quant::is_plane_codes(weight) ? kTokenTile / 4 : kTokenTile / 2;
+  return std::min(tokens, unpacks(target, weight) ? 2 : target.loads_ahead ? ahead_tile : kTokenTile);
+}
+
+/// True for tiles of so many tokens that registers are left for one unit in flight.
+bool is_many(const GpuTarget& target, std::int64_t tokens) {
+  return tokens > (target.loads_ahead ? 2 : kTokenTile / 2);
+}
+
 }  // namespace
+
+void MatmulConfig::take_tokens(const GpuTarget& target, DType weight, std::int64_t count, const Tuning& tuning) {
+  constexpr std::int64_t kRowsMost = 4;  // of a team with a whole tile
+  const auto tile = tokens_of_tile(target, weight, count), sums = tile * kRowsMost;
+  tokens = std::min(tile, tuned_positive(tuning, "tile", tile));
+  while (tokens > 1 && tokens * rows_per_team > sums) tokens /= 2;
+  if (tokens == 1 || tuning.contains("units")) return;
+  units_ahead = is_many(target, tokens) ? 1 : std::max<std::int64_t>(1, units_ahead / (target.loads_ahead ? 2 : 1));
+}
 
 void MatmulConfig::write_to(ConfigText& out) const {
   out.number("kTokens", tokens)
@@ -91,13 +117,8 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning, bool whole_rows) {
   const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
   MatmulConfig out;
-  // Tokens of a tile are limited by registers. clang (AMD) hoists the loads of all tokens' activations, so tiles are
-  // smaller there, and smaller still if codes have to be unpacked. Without a dot instruction each byte takes a
-  // register.
   const bool ahead = target.loads_ahead;
-  const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
-  const auto ahead_tile = quant::is_plane_codes(weight) ? kTokenTile / 4 : kTokenTile / 2;
-  const auto tile = std::min(tokens, unpacks ? 2 : ahead ? ahead_tile : kTokenTile);
+  const auto tile = tokens_of_tile(target, weight, tokens);
   out.tokens = std::min(tile, tuned_positive(tuning, "tile", tile));
   out.lanes_per_row = tuned_positive(tuning, "lanes", lanes_for(units, target.wave));
   check_split(out.lanes_per_row, target.wave, "lanes of a row");
@@ -109,7 +130,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   // Rows of a block: the fewest that the epilogue allows; more, up to 32, if the grid still has very many blocks.
   std::int64_t block_rows = multiple;
   const auto fits = [&](std::int64_t count) { return shape.divides == 0 || shape.divides % count == 0; };
-  const bool many = out.tokens > (ahead ? 2 : kTokenTile / 2);
+  const bool many = is_many(target, out.tokens);
   while (block_rows < 32 && rows / (2 * block_rows) >= 1024 && fits(2 * block_rows)) block_rows *= 2;
   while (many && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
 
@@ -143,7 +164,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto stride = out.lanes_per_row * out.waves_per_row;
   const auto rounds = (units + stride - 1) / stride;
   const auto blocks = rows / out.block_rows(target.wave);
-  auto in_flight = many || unpacks ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
+  auto in_flight = many || unpacks(target, weight) ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
   in_flight = in_flight * 5 / static_cast<std::int64_t>(quant::planes_unit_registers(weight));
   if (ahead && tokens > 1) in_flight /= 2;
   out.units_ahead = tuned_positive(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));

@@ -25,6 +25,9 @@ struct MatmulConfig {
   /// Changes the split so that a team has one row, for a batched matmul whose heads have few columns. multiple: of
   /// columns that a block must have.
   void use_small_teams(int wave, std::int64_t multiple);
+  /// Makes a configuration for one token that of `tokens`, with the same order of each sum: lanes and waves of a row
+  /// stay, and a tile has as many tokens as registers for their sums. Precondition: that of choose_matmul.
+  void take_tokens(const GpuTarget& target, DType weight, std::int64_t tokens, const Tuning& tuning);
   /// Writes the fields as constants of the kernel's configuration.
   void write_to(ConfigText& out) const;
 };

@@ -117,7 +117,23 @@ def kv_type():
          and json.loads(other.stdout)["memory"]["kv"] * 2 == sizes["f16"], other.stderr)
 
 
+
+def deterministic():
+    wide = tiny("wide.gguf", context=512, head_dim=32)
+    for name, options in (("plain.plan", ()), ("same.plan", ("--deterministic",))):
+        case(f"{name} is compiled", tool("compile", wide, *options, "--target", "cpu", "-c", 512, "-o", name).returncode == 0)
+    shown = [tool("inspect", name).stdout.decode() for name in ("plain.plan", "same.plan")]
+    case("forge-inspect shows which plan is deterministic", ["deterministic=1" in text for text in shown] == [False, True], shown)
+    for name, options in (("run", TOKENS), ("bench", ("-p", 8, "-n", 2, "-r", 1, "-t", 1, "--device", "cpu"))):
+        refused = tool(name, "plain.plan", *options, "--deterministic")
+        case(f"forge-{name} --deterministic refuses a plan without it", refused.returncode == 2 and len(said(refused)) == 1
+             and "compiled without --deterministic" in said(refused)[0], refused.stderr)
+        for model in ("same.plan", wide):
+            run = tool(name, model, *options, "--deterministic")
+            case(f"forge-{name} --deterministic takes {model}", run.returncode == 0 and len(again(run)) == 0, run.stderr)
+
+
 if __name__ == "__main__":
-    for group in (profile, rows_that_were_real, trace, many_threads, kv_type):
+    for group in (profile, rows_that_were_real, trace, many_threads, kv_type, deterministic):
         group()
     finish()

@@ -62,6 +62,8 @@ struct TilesCase {
   Instruction instruction;
   bool latent = false;
   DType kv = DType::kF16;
+  /// With 4, a block has two of the single rows of step 2.
+  [[nodiscard]] int row_turns() const { return step % 2 == 0 ? 4 : 1; }
   [[nodiscard]] AttentionProblem problem() const {
     AttentionProblem problem{shape.heads, mask, output, block_tokens, rows_of(step), 1, 3e-3};
     (latent ? problem.latent : problem.narrow) = shape.narrow;
@@ -83,14 +85,15 @@ WaveText text_of(const TilesCase& c) {
       .number("kParts", c.shape.parts)
       .number("kTileHeads", c.shape.tile_heads)
       .number("kTileTokens", c.shape.tile_tokens)
-      .number("kChunk", c.chunk);
+      .number("kChunk", c.chunk)
+      .number("kRowTurns", c.row_turns());
   if (c.latent)
     text.config.number("kValueDim", c.shape.narrow);
   else
     text.config.number("kTeamTokens", 4);
   const int heads = c.shape.heads.heads, total = problem.total();
   text.blocks = (total + c.shape.tile_tokens - 1) / c.shape.tile_tokens * (heads / c.shape.tile_heads) +
-                total * ((heads + c.shape.per_block - 1) / c.shape.per_block);
+                total * ((heads + c.shape.per_block - 1) / c.shape.per_block) / c.row_turns();
   text.threads = c.shape.waves() * c.instruction.wave;
   return {c.instruction.wave, std::move(text)};
 }

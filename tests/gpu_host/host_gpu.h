@@ -64,12 +64,12 @@ class HostGpu {
             model, model.portable().graph, target,
             {.batch_max = batch, .skip = std::move(skip), .tune = std::move(tune), .attention = std::move(attention)},
             prompts) {}
-  /// graph: over the model's weights, its own or another. options: but for the context and the compiler. embedded: the
-  /// weights are parts of larger tensors in a second file.
+  /// graph: over the model's weights, its own or another. options: but for the compiler; without a context it is 256.
+  /// embedded: the weights are parts of larger tensors in a second file.
   HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, codegen::CompileOptions options,
           Prompts prompts = Prompts::kAny, bool embedded = false) {
     compiler().prompts = prompts;
-    options.context = 256;
+    if (options.context == 0) options.context = 256;
     options.kernels = &compiler();
     const std::shared_ptr<plan::ProgramT> program = codegen::compile_program(graph, model.file(), target.name, options);
     tiles_ =

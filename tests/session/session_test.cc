@@ -125,6 +125,26 @@ TEST_CASE("a plan with another attention option than requested is recompiled, an
   CHECK(code_of([&] { (void)f.open(broken, {.context = 128, .attention = "whole"}); }) == ErrorCode::kPlan);
 }
 
+TEST_CASE("a plan that is not deterministic is refused where it must be, and a deterministic one stays so") {
+  const SessionFixture f;
+  const auto target = codegen::host_target();
+  const auto error = tests::thrown_by([&] { (void)f.open(f.compile(), {.deterministic = true}); });
+  CHECK(error->code() == ErrorCode::kUsage);
+  CHECK_THAT(error->line(), Catch::Contains("compiled without --deterministic"));
+  const auto file = loader::Gguf::open(f.model);
+  auto plan = compile_model(file, std::span(&target, 1), {.context = 128, .deterministic = true});
+  for (const bool asked : {false, true}) {
+    CHECK(f.open(plan, {.deterministic = asked}).origin.find("again") == std::string::npos);
+    const auto longer = f.open(plan, {.context = 256, .deterministic = asked});
+    CHECK(longer.origin.find("again") != std::string::npos);
+    CHECK(longer.program->options->deterministic);
+  }
+  plan.programs.clear();
+  CHECK(f.open(plan, {.deterministic = true}).program->options->deterministic);
+  CHECK(!f.open(plan).program->options->deterministic);
+  CHECK(open_model({.path = f.model.native(), .deterministic = true}).program->options->deterministic);
+}
+
 TEST_CASE("the program's facts decide which executor runs it, and false facts are refused") {
   const SessionFixture f;
   auto plan = f.compile();
@@ -148,6 +168,10 @@ TEST_CASE("a target's facts tell how prompts are fed, and which KV types and hid
   CHECK(plain->prompt_tokens == 64);
   CHECK(plain->long_prompt == 0);
   CHECK(tiles->long_prompt == 128);
+  // Whether a token was multiplied by tiles would depend on what of its prompt was reused.
+  const std::vector<std::string> with_tiles{"cpu-x86-64-v4-vnni-amx"};
+  const auto file = loader::Gguf::open(f.model);
+  CHECK(compile_model(file, with_tiles, {.context = 128, .deterministic = true}).programs[0]->facts->long_prompt == 0);
   CHECK(plain->kv_types ==
         std::vector<std::uint8_t>{static_cast<std::uint8_t>(DType::kF16), static_cast<std::uint8_t>(DType::kQ8_0)});
 }

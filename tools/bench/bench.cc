@@ -184,21 +184,22 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
       batch = what.batch;
       threads = what.threads;
       const auto context = context_needed(cases, batch);
-      session =
-          std::make_unique<session::Session>(session::Session::Options{.model = {.path = request.path,
-                                                                                 .model = request.model,
-                                                                                 .context = context,
-                                                                                 .sequences = batch,
-                                                                                 .kv_type = request.kv_type,
-                                                                                 .attention = request.attention,
-                                                                                 .tune = request.tune,
-                                                                                 .no_tuned = request.no_tuned},
-                                                                       .device = request.device,
-                                                                       .threads = threads,
-                                                                       .profile = request.profile || request.roofline,
-                                                                       .repack_cache = request.repack_cache,
-                                                                       .trace = request.trace},
-                                             stages);
+      session = std::make_unique<session::Session>(
+          session::Session::Options{.model = {.path = request.path,
+                                              .model = request.model,
+                                              .context = context,
+                                              .sequences = batch,
+                                              .kv_type = request.kv_type,
+                                              .attention = request.attention,
+                                              .tune = request.tune,
+                                              .no_tuned = request.no_tuned,
+                                              .deterministic = request.deterministic},
+                                    .device = request.device,
+                                    .threads = threads,
+                                    .profile = request.profile || request.roofline,
+                                    .repack_cache = request.repack_cache,
+                                    .trace = request.trace},
+          stages);
       sequences = std::make_unique<session::Sequences>(session->executor(), context, batch);
       if (request.read_rate) reading = open_read_rate(*session);
       note_device(*session);

@@ -20,6 +20,7 @@ struct BenchRequest {
   std::int64_t repetitions = 5;
   std::optional<std::string> kv_type, attention, tune;  ///< as ModelChoice's
   bool no_tuned = false;                                ///< the same
+  bool deterministic = false;                           ///< the same
   std::string shown_path;                               ///< path in the results; empty: `path`
   bool read_rate = false;               ///< also measure the memory's read rate between repetitions; CPU only
   session::TraceFile* trace = nullptr;  ///< receives the traces of all sessions

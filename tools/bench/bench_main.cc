@@ -168,6 +168,7 @@ int bench(int argc, char** argv) {
             "measure kernel choices on the GPU and store the best; or set them: rows=4")
       .integer("--tune-seconds", others.tune_seconds, 1, 3600, "how long --tune may measure; default 110")
       .flag("--no-tuned", request.no_tuned, forge::session::kNoTunedHelp)
+      .flag("--deterministic", request.deterministic, forge::session::kDeterministicHelp)
       .flag("--repack-cache", request.repack_cache, forge::session::kRepackCacheHelp)
       .flag("--profile", request.profile,
             "time each kind of step and print tables to stderr; lowers the measured rates")

@@ -117,7 +117,7 @@ std::string estimate_row(const std::string& test, const EstimatedKernel& kernel)
 /// The program of a plan without its model, or as open_model gives it.
 std::shared_ptr<const plan::ProgramT> open_program(const BenchRequest& request, const std::string& target,
                                                    std::int64_t context, std::int64_t batch) {
-  const bool as_it_is = !request.kv_type && !request.attention && request.model.empty();
+  const bool as_it_is = !request.kv_type && !request.attention && !request.deterministic && request.model.empty();
   if (as_it_is && plan::looks_like_plan(request.path)) {
     auto plan = plan::read_plan(request.path);
     if (const int index = session::choose_program(plan, target); index >= 0) {
@@ -131,7 +131,8 @@ std::shared_ptr<const plan::ProgramT> open_program(const BenchRequest& request, 
                               .context = context,
                               .sequences = batch,
                               .kv_type = request.kv_type,
-                              .attention = request.attention})
+                              .attention = request.attention,
+                              .deterministic = request.deterministic})
       .program;
 }
 

@@ -75,6 +75,7 @@ bool parse(int argc, char** argv, Request& request) {
             "also output hidden states, which forge-serve needs for /v1/embeddings")
       .choice("--kv-type", request.kv_type, session::kKvTypes, session::kKvTypeHelp)
       .text("--attention", request.options.attention, "LIST", session::kAttentionHelp)
+      .flag("--deterministic", request.options.deterministic, session::kDeterministicHelp)
       .flag("--force", request.force, "compile even if the plan is in the cache")
       .group("Diagnostics")
       .text("--dump-ir", request.options.dump_ir_dir, "DIR", "write the graph after each pass as text to DIR")

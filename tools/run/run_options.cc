@@ -151,6 +151,7 @@ bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
       .choice("--kv-type", session.model.kv_type, session::kKvTypes, session::kKvTypeHelp)
       .text("--attention", session.model.attention, "LIST", session::kAttentionHelp)
       .flag("--no-tuned", session.model.no_tuned, session::kNoTunedHelp)
+      .flag("--deterministic", session.model.deterministic, session::kDeterministicHelp)
       .flag("--repack-cache", session.repack_cache, session::kRepackCacheHelp)
       .texts("--skip-pass", session.model.skip, "NAME",
              "skip an optional compiler pass (forge-compile --list-passes); may be repeated")

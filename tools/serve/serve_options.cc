@@ -86,6 +86,7 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
       .choice("--kv-type", session.model.kv_type, session::kKvTypes, session::kKvTypeHelp)
       .text("--attention", session.model.attention, "LIST", session::kAttentionHelp)
       .flag("--no-tuned", session.model.no_tuned, session::kNoTunedHelp)
+      .flag("--deterministic", session.model.deterministic, session::kDeterministicHelp)
       .text("--model,--model-file", session.model.model, "FILE", session::kModelHelp)
       .group("Operation")
       .real("--drain-timeout", request.drain_timeout, 0, kDay,
