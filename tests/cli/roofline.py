@@ -75,8 +75,13 @@ def estimated():
     case("each step ends with its sums", [k["kernel"] for k in kernels if k["kernel"] in ("forward", "all")] == ["forward", "all"] * 2)
     # The tiny shape: 4 layers of width 512, FFN 1024, 8 heads and 2 KV heads of 64. A WMMA is 16 x 16 x 16.
     weights = 4 * 512 * ((8 + 2 * 2) * 64 + 512 + 2 * 1024 + 1024)
-    tiles = sum(k["matrix"] for k in kernels if k["test"] == "pp256" and k["kernel"].startswith("tiles_"))
+    wmma = lambda stem: sum(k["matrix"] for k in kernels if k["test"] == "pp256" and re.match(stem, k["kernel"]))
+    tiles, head, attention = wmma(r"tiles_.*_t512_"), wmma(r"tiles_.*_32000x512_"), wmma("attention_")
     case("prefill needs as many WMMA as the shapes say", tiles == weights * 256 // 16 ** 3, (tiles, weights * 256 // 16 ** 3))
+    case("the head multiplies one tile of rows, of which one is wanted", abs(head / (32000 * 512 // 16 ** 2) - 1) < 0.02, head)
+    # 16 rows of a head see 64 tokens at a time: 4 tiles of keys and 4 of values, each of 4 slices.
+    chunks = sum((row + 63) // 64 for row in range(16, 257, 16))
+    case("prefill's attention sees each row's past in chunks", attention == 4 * 8 * chunks * 32, (attention, 4 * 8 * chunks * 32))
     decode = [k for k in kernels if k["test"] == "tg1" and k["kernel"] not in ("forward", "all")]
     case("decode needs them in attention only", all((k["matrix"] > 0) == k["kernel"].startswith("attention") for k in decode), decode)
     # The table of one token's angles: one wave whose only branch leads round lanes without work.
