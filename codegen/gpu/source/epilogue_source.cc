@@ -13,6 +13,7 @@
 #include "codegen/gpu/source/kernel_text.h"
 #include "codegen/gpu/source/weight_text.h"
 #include "codegen/gpu/tile_sizes.h"
+#include "codegen/step_operands.h"
 #include "passes/passes.h"
 #include "support/error.h"
 
