@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "session/synthetic/synthetic_model.h"
@@ -179,7 +180,7 @@ int bench(int argc, char** argv) {
   others.tunes = request.tune == kMeasure;
   if (others.tunes) request.tune.reset();
   if (!batch.empty())
-    request.batch = batch;
+    request.batch = std::move(batch);
   else if (others.tunes)
     request.batch = {1, 8, 32};
   const auto format = record_format(format_name);

@@ -228,9 +228,8 @@ std::optional<TuneSite> site_of_texts(std::string_view shape, std::string_view t
   std::vector<std::int64_t> numbers;
   const auto take = [&](std::string_view text) {
     std::int64_t value = 0;
-    const auto* end = text.data() + text.size();
-    const auto [stop, failed] = std::from_chars(text.data(), end, value);
-    if (text.empty() || failed != std::errc() || stop != end || value < 1) return false;
+    const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || failed != std::errc() || stop != text.data() + text.size() || value < 1) return false;
     numbers.push_back(value);
     return true;
   };
