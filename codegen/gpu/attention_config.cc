@@ -12,7 +12,6 @@ namespace forge::codegen {
 namespace {
 
 constexpr std::int64_t kHeadsPerBlockMax = 2;  // more heads in a block take longer than more blocks that share keys
-constexpr std::int64_t kHeadsBesideTiles = 4;  // most steps have no rows beside tiles: few blocks look for some
 constexpr std::int64_t kWorkersMax = 32, kLatentWorkersMax = 64;
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
 constexpr std::int64_t kHeadTileWorkersMax = 64;
@@ -42,6 +41,18 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
     out.row_turns = kRowTurns;
   out.chunk = attention.head_dim <= kLongChunkDim && tuned(tuning, "attention_chunk", 64) >= 64 ? 64 : 32;
   return out;
+}
+
+/// Heads of a block of rows beside tiles. Most steps have no such rows, so few blocks look for some; but the sums of
+/// all waves meet in shared memory, which has no room for many wide heads.
+std::int64_t heads_beside_tiles(const ir::AttentionAttrs& attention) {
+  constexpr std::int64_t kHeadsMost = 4, kWidthMost = 1024;
+  return std::clamp(kWidthMost / value_dim_of(attention), kHeadsPerBlockMax, kHeadsMost);
+}
+
+/// Blocks of single rows, of which those beside tiles take several.
+std::int64_t blocks_of_rows(std::int64_t rows, const std::optional<AttentionConfig::Tiles>& tiles) {
+  return rows / (tiles ? tiles->row_turns : 1);
 }
 
 /// The most positions that a row sees.
@@ -111,7 +122,7 @@ LatentConfig choose_latent_attention(const GpuTarget& target, const ir::Attentio
   while (out.merged * out.merged < out.workers) ++out.merged;
   const auto groups = (out.workers + out.merged - 1) / out.merged;
   out.counters = groups > 1 ? 1 + groups : 1;
-  out.blocks += rows * out.jobs * out.workers / (out.tiles ? out.tiles->row_turns : 1);
+  out.blocks += blocks_of_rows(rows * out.jobs * out.workers, out.tiles);
   if (out.workers > 1) out.scratch_bytes = out.blocks * out.heads_per_block * (value_dim_of(attention) + 4) * 4;
   if (matrix && target.copies) {
     out.stages = out.tiles ? 1 : 2;
@@ -160,10 +171,9 @@ std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& at
   const std::int64_t by_default =
       !data.before_choice && (data.kv_type != DType::kF16 || target.vendor != driver::Vendor::kNvidia);
   constexpr std::int64_t kDimLeast = 32, kDimMost = 256, kDimMostWmma = 128, kColumns = 16, kDimMostOfTwo = 128;
-  const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
   if (!may_use_matrix_instructions(target, tuning) || tuned(tuning, "head_tiles", by_default) == 0 ||
       attention.selected > 0 || attention.head_dim % kTileRows != 0 || value_dim_of(attention) % kTileRows != 0 ||
-      attention.head_dim < kDimLeast || attention.head_dim > (wmma ? kDimMostWmma : kDimMost))
+      attention.head_dim < kDimLeast || attention.head_dim > (is_wmma(target.matrix) ? kDimMostWmma : kDimMost))
     return 1;
   const bool narrow = target.matrix == MatrixKind::kMma;  // its tiles have eight columns
   const auto most =
@@ -202,7 +212,8 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const auto group = attention.heads / attention.kv_heads;
   out.heads_per_block = tile_heads > 1 ? tile_heads : group;
   const auto heads_max =
-      tile_heads > 1 ? tile_heads : tuned_positive(tuning, "heads", out.tiles ? kHeadsBesideTiles : kHeadsPerBlockMax);
+      tile_heads > 1 ? tile_heads
+                     : tuned_positive(tuning, "heads", out.tiles ? heads_beside_tiles(attention) : kHeadsPerBlockMax);
   for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
     if (group % parts == 0) out.heads_per_block = group / parts;
   const auto jobs = attention.heads / out.heads_per_block;
@@ -225,7 +236,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
     out.waves = out.tiles->waves();
     out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
   }
-  out.blocks += rows * jobs * out.workers / (out.tiles ? out.tiles->row_turns : 1);
+  out.blocks += blocks_of_rows(rows * jobs * out.workers, out.tiles);
   if (out.workers > 1)
     out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (value_dim_of(attention) + 2) * 4;
   return out;

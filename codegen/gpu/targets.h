@@ -15,6 +15,9 @@ enum class DotKind : std::uint8_t { kNone, kSdot4, kSudot4, kDp4a };
 
 /// The matrix instructions for F16 and BF16 with f32 sums, and for int8 (kernels/gpu/matrix_tile.h).
 enum class MatrixKind : std::uint8_t { kNone, kMfmaGfx90a, kMfmaGfx942, kWmmaGfx11, kWmmaGfx12, kMma };
+[[nodiscard]] constexpr bool is_wmma(MatrixKind kind) {
+  return kind == MatrixKind::kWmmaGfx11 || kind == MatrixKind::kWmmaGfx12;
+}
 
 /// One row of targets.def. A unit is the hardware that runs a block and holds its shared memory: a compute unit, a
 /// work-group processor (RDNA: two compute units) or an SM. Each has four SIMDs.
