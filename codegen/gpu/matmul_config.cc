@@ -201,8 +201,6 @@ bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, cons
 
 namespace {
 
-constexpr std::int64_t kFewTokens = 64, kFewSlots = 24;  ///< that MatmulStrips multiplies; slots: of an expert
-
 /// Columns and tokens of a block.
 struct TileSize {
   std::int64_t rows, tokens;
@@ -260,16 +258,22 @@ constexpr std::int64_t kWaveTile = 64;
 /// The largest size whose grid has work for the target, where need be with several blocks that share k; else the last.
 SplitSize largest_with_work(std::span<const TileSize> sizes, const GpuTarget& target, const TilesProblem& problem) {
   constexpr std::int64_t kWavesWmma = 128, kWavesMfma = 512, kPartLeast = 256;
-  const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
   const auto wasted = [&](const TileSize& size) { return (size.rows - problem.rows % size.rows) % size.rows; };
   for (const auto& size : sizes)
     for (const std::int64_t splits : {1, 2, 4}) {
       if (wasted(size) * 16 > problem.rows) break;
       if (splits > 1 && (problem.k % (splits * 32) != 0 || problem.k / splits < kPartLeast)) break;
       const auto waves = problem.blocks(size) * splits * (size.rows / kWaveTile) * (size.tokens / kWaveTile);
-      if (waves >= (wmma ? kWavesWmma : kWavesMfma)) return {size, splits};
+      if (waves >= (is_wmma(target.matrix) ? kWavesWmma : kWavesMfma)) return {size, splits};
     }
   return {sizes.back()};
+}
+
+/// The largest size whose tiles the slots of an average expert fill, nearly; else the last.
+TileSize largest_filled(std::span<const TileSize> sizes, const TilesProblem& problem) {
+  for (const auto& size : sizes)
+    if (problem.rows_of_out() / problem.experts * 3 / 2 >= size.tokens || size.tokens == 32) return size;
+  return sizes.back();
 }
 
 /// Bytes of a row of the output tile: a token's sums, their padding and 1/rms.
@@ -302,19 +306,25 @@ std::int64_t lanes_of_row(MatrixKind matrix) {
   return matrix == MatrixKind::kWmmaGfx11 ? 1 : matrix == MatrixKind::kWmmaGfx12 ? 2 : 4;
 }
 
-/// Configuration of MatmulStrips, or nothing if the shape does not allow it. The grid should have several blocks for
-/// each unit, of which some load while others multiply, but adding up parts of k has its price (measured on an H100).
-std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesProblem& problem,
+/// Tokens of a block of MatmulStrips that has all of a step, at least those of one instruction. With experts: room for
+/// twice the slots of an average one.
+std::int64_t tokens_of_strips(const GpuTarget& target, const TilesProblem& problem) {
+  const std::int64_t instruction = target.matrix == MatrixKind::kMma ? 8 : 16;
+  if (problem.experts <= 1) return std::max(problem.tokens, instruction);
+  auto tokens = instruction;
+  while (tokens < 2 * kTokenTile && tokens * problem.experts < 2 * problem.rows_of_out()) tokens *= 2;
+  return tokens;
+}
+
+/// Configuration of MatmulStrips, or nothing if the shape does not allow it. tokens: of a block. The grid should have
+/// several blocks for each unit, of which some load while others multiply, but adding up parts of k has its price
+/// (measured on an H100).
+std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesProblem& problem, std::int64_t tokens,
                                          const EpilogueShape& shape, const Tuning& tuning) {
   constexpr std::int64_t kWaves = 4, kSlab = 32, kUnits = 132, kEpilogue = 300, kSplit = 40, kPartLeast = 512;
   constexpr std::int64_t kManyTokens = 32;
   const bool mma = target.matrix == MatrixKind::kMma, experts = problem.experts > 1;
-  // A block has one instruction at least, and room for twice the slots of an average expert.
   const std::int64_t instruction = mma ? 8 : 16;
-  auto tokens = std::max(problem.tokens, instruction);
-  if (experts)
-    for (tokens = instruction; tokens < 2 * kTokenTile && tokens * problem.experts < 2 * problem.rows_of_out();)
-      tokens *= 2;
   const TileSize block{tuned_positive(tuning, "block_rows", mma && tokens > kManyTokens ? 128 : 64),
                        tuned_positive(tuning, "block_tokens", tokens)};
   TilesConfig out;
@@ -367,11 +377,9 @@ std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesPro
 
 std::optional<TilesConfig> choose_few_rows(const GpuTarget& target, DType weight, std::int64_t columns, std::int64_t k,
                                            std::int64_t rows, const EpilogueShape& shape, const Tuning& tuning) {
-  if (rows < kTokenTile || rows > kFewTokens || !multiplies_tiles(target, rows, tuning) || weight == DType::kF32)
+  if (rows < kTokenTile || rows > kStripsTokensMost || !multiplies_tiles(target, rows, tuning) || weight == DType::kF32)
     return std::nullopt;
-  auto own = tuning;
-  own.emplace("block_tokens", kTokenTile);
-  return choose_strips(target, {columns, k, rows, 1, 0}, shape, own);
+  return choose_strips(target, {columns, k, rows, 1, 0}, kTokenTile, shape, tuning);
 }
 
 std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
@@ -392,18 +400,15 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   if (tokens < kTokenTile && !tuning.contains("matrix_tokens") && (experts > 1 || bits_of(weight) >= 8))
     return std::nullopt;
   const TilesProblem problem{rows, k, tokens, slots, experts};
-  if (problem.rows_of_out() / std::max<std::int64_t>(experts, 1) <= (experts > 1 ? kFewSlots : kFewTokens))
-    if (auto strips = choose_strips(target, problem, shape, tuning)) return strips;
+  if (problem.rows_of_out() / std::max<std::int64_t>(experts, 1) <=
+      (experts > 1 ? kStripsSlotsMost : kStripsTokensMost))
+    if (auto strips = choose_strips(target, problem, tokens_of_strips(target, problem), shape, tuning)) return strips;
   if (tokens < (experts > 1 ? kTokenTile : kPromptTokensLeast)) return std::nullopt;
   const bool mma = target.matrix == MatrixKind::kMma;
   const auto fits = [&](const TileSize& size) {
     return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&
            rows >= size.rows;
   };
-  const auto many = [&](const TileSize& size) {
-    return problem.rows_of_out() / experts * 3 / 2 >= size.tokens || size.tokens == 32;
-  };
-  // With mma.sync the fastest that fits; else the first size that fits and gives enough work, or the last that fits.
   std::vector<TileSize> sizes;
   std::vector<double> rates;
   const auto all = experts > 1 && mma ? std::span<const TileSize>(kMmaExpertSizes)
@@ -420,11 +425,9 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
     if (mma) rates.push_back(experts > 1 ? kMmaExpertRates[i] : kMmaRates[i]);
   }
   if (sizes.empty()) return std::nullopt;
-  const auto enough = experts > 1 ? std::ranges::find_if(sizes, many) : sizes.end();
-  const SplitSize choice = mma                     ? fastest(sizes, rates, problem)
-                           : experts <= 1          ? largest_with_work(sizes, target, problem)
-                           : enough != sizes.end() ? SplitSize{*enough}
-                                                   : SplitSize{sizes.back()};
+  const SplitSize choice = mma           ? fastest(sizes, rates, problem)
+                           : experts > 1 ? SplitSize{largest_filled(sizes, problem)}
+                                         : largest_with_work(sizes, target, problem);
   const auto& size = choice.size;
   const TileSize block{tuned_positive(tuning, "block_rows", size.rows),
                        tuned_positive(tuning, "block_tokens", size.tokens)};
@@ -432,19 +435,14 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   // A wave's sums stay in registers, so large blocks have eight waves. With mma.sync small blocks have eight too,
   // because with a grid of few blocks a unit would have too few waves to schedule.
   const std::int64_t waves = mma || block.rows * block.tokens > 64 * 64 ? 8 : 4;
+  const bool few_tokens = block.tokens < 64, large = !mma && block.tokens >= 2 * kWaveTile;
   // WMMA fragments take many registers (on gfx11 both halves of a wave hold the same): fewer columns per wave leave
   // room.
-  const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
-  const bool few_tokens = block.tokens < 64, large = !mma && block.tokens >= 2 * kWaveTile;
-  out.waves_down = tuned_positive(tuning, "waves_down",
-                                  large                     ? std::max<std::int64_t>(block.rows / kWaveTile, 1)
-                                  : few_tokens              ? block.rows / 32
-                                  : wmma && block.rows > 64 ? 4
-                                                            : 2);
-  out.waves_across = tuned_positive(tuning, "waves_across",
-                                    large        ? block.tokens / kWaveTile
-                                    : few_tokens ? 1
-                                                 : waves / out.waves_down);
+  std::int64_t down = is_wmma(target.matrix) && block.rows > 64 ? 4 : 2, across = 0;  // 0: the other waves
+  if (large) down = std::max<std::int64_t>(block.rows / kWaveTile, 1), across = block.tokens / kWaveTile;
+  if (few_tokens) down = block.rows / 32, across = 1;
+  out.waves_down = tuned_positive(tuning, "waves_down", down);
+  out.waves_across = tuned_positive(tuning, "waves_across", across > 0 ? across : waves / out.waves_down);
   const std::int64_t tile_tokens = mma ? 8 : 16;
   out.tiles_down = block.rows / out.waves_down / kTileRows;
   out.tiles_across = block.tokens / out.waves_across / tile_tokens;

@@ -70,12 +70,13 @@ struct TilesConfig {
 /// Configuration for a weight [experts][rows][k] and tokens of `slots` experts each (experts 0 and slots 1: one weight
 /// for all tokens). Nothing if MatmulRows must be used: few tokens, few columns, a weight type or target without matrix
 /// instructions, or an epilogue that does not allow the blocks. Errors: kUsage for tuning that does not fit.
+std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
+                                        std::int64_t tokens, std::int64_t slots, std::int64_t experts,
+                                        const EpilogueShape& shape, const Tuning& tuning);
+
 /// The same of a matmul in a step of many tokens of which only few rows are wanted (those of logits), at most `rows`:
 /// blocks of 16 of them, most of which find none; so most steps read the weights once. columns: of the result.
 std::optional<TilesConfig> choose_few_rows(const GpuTarget& target, DType weight, std::int64_t columns, std::int64_t k,
                                            std::int64_t rows, const EpilogueShape& shape, const Tuning& tuning);
-std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
-                                        std::int64_t tokens, std::int64_t slots, std::int64_t experts,
-                                        const EpilogueShape& shape, const Tuning& tuning);
 
 }  // namespace forge::codegen

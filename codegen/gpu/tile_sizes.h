@@ -20,6 +20,8 @@ inline constexpr std::int64_t kTileRows = 16;
 /// Matmuls of at least this many tokens use matrix instructions unless --tune says otherwise (matrix_tokens), and the
 /// least number that it may ask for: one token has no use for them.
 inline constexpr std::int64_t kTiledTokensByDefault = 8, kTiledTokensLeast = 2;
+/// The most tokens, and slots of an average expert, of steps whose weights go straight to registers (MatmulStrips).
+inline constexpr std::int64_t kStripsTokensMost = 64, kStripsSlotsMost = 24;
 /// Variants for at least this many tokens are for prefill and may use matrix instructions.
 inline constexpr std::int64_t kPromptTokensLeast = 128;
 /// 1 if they do so unless --tune says otherwise (matrix=0).

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "codegen/gpu/code/decode.h"
+#include "codegen/gpu/code/loops.h"
 #include "codegen/gpu/compile/code_object.h"
 #include "codegen/gpu/compile/compilers.h"
 #include "codegen/gpu/source/kernel_text.h"
@@ -158,6 +160,22 @@ FORGE_KERNEL({}, 1, FORGE_WAVE, ExchangeArgs) {{
 }}  // namespace forge::gpu
 )",
                              target_macros(target), entry)};
+}
+
+/// Instructions beside each matrix instruction in the loop that has the most of them.
+inline double others_in_loop(const CompiledKernel& kernel, const GpuTarget& target) {
+  const auto function = parse_listing(disassemble(kernel.code, target).value()).at(0);
+  const auto flow = control_flow(function);
+  double most = 0, others = 0;
+  for (const auto& loop : flow.loops) {
+    double matrix = 0, all = 0;
+    for (const auto block : loop.blocks)
+      for (auto i = flow.blocks[block].first; i < flow.blocks[block].end; ++i, ++all)
+        matrix += class_of(function.instructions[i].mnemonic) == InstructionClass::kMatrix ? 1 : 0;
+    if (matrix > most) most = matrix, others = (all - matrix) / matrix;
+  }
+  CHECK(most > 0);
+  return others;
 }
 
 }  // namespace forge::codegen::tests

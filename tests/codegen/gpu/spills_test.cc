@@ -7,9 +7,6 @@
 #include <catch2/catch.hpp>
 
 #include "codegen/gpu/attention_config.h"
-#include "codegen/gpu/code/decode.h"
-#include "codegen/gpu/code/loops.h"
-#include "codegen/gpu/compile/code_object.h"
 #include "codegen/gpu/compile/compile_service.h"
 #include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/matmul_config.h"
@@ -215,22 +212,6 @@ std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& k
   return made;
 }
 
-/// Instructions beside each matrix instruction in the loop that has the most of them.
-double others_in_loop(const CompiledKernel& kernel, const GpuTarget& target) {
-  const auto function = parse_listing(disassemble(kernel.code, target).value()).at(0);
-  const auto flow = control_flow(function);
-  double most = 0, others = 0;
-  for (const auto& loop : flow.loops) {
-    double matrix = 0, all = 0;
-    for (const auto block : loop.blocks)
-      for (auto i = flow.blocks[block].first; i < flow.blocks[block].end; ++i, ++all)
-        matrix += class_of(function.instructions[i].mnemonic) == InstructionClass::kMatrix ? 1 : 0;
-    if (matrix > most) most = matrix, others = (all - matrix) / matrix;
-  }
-  CHECK(most > 0);
-  return others;
-}
-
 }  // namespace
 
 TEST_CASE("GEMV kernels of the K types do not spill their units") {
@@ -265,8 +246,8 @@ TEST_CASE("matrix-instruction kernels keep their accumulators in registers, and 
                        << kernel.facts.spill_bytes << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
       CHECK(kernel.facts.spill_bytes <= 0);
       CHECK(kernel.facts.lds_bytes <= 48 << 10);
-      const bool prompt = &kernel - made.data() < kPrompts;
-      if (prompt && target.vendor == driver::Vendor::kAmd)  // gfx90a makes BF16, without packed instructions
+      // gfx90a makes BF16, without packed instructions.
+      if (&kernel - made.data() < kPrompts && target.vendor == driver::Vendor::kAmd)
         CHECK(others_in_loop(kernel, target) <= (target.name == "gfx90a" ? 11 : 6));
     }
   }
@@ -480,11 +461,15 @@ TEST_CASE("matmuls of few tokens by matrix instructions do not spill") {
     KernelSet kernels;
     for (const std::int64_t tokens : {8, 16, 32, 64})
       for (const auto type : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kBF16}) {
-        const auto config = choose_tiles(target, type, 4096, 14336, tokens, 1, 0, {}, {{"matrix_tokens", 8}});
-        REQUIRE((config.has_value() && config->strips));
-        auto text = tiles_text(target, type, 4096, 14336, tokens, *config);
-        text.min_blocks = config->unit_blocks;
-        kernels.add(kernel_source(target, fmt::format("{}_t{}", dtype_name(type), tokens), text));
+        const auto add = [&](const std::optional<TilesConfig>& config) {
+          REQUIRE((config.has_value() && config->strips));
+          auto text = tiles_text(target, type, 4096, 14336, tokens, *config);
+          text.min_blocks = config->unit_blocks;
+          kernels.add(
+              kernel_source(target, fmt::format("{}_{}_of_{}", dtype_name(type), config->tokens, tokens), text));
+        };
+        add(choose_tiles(target, type, 4096, 14336, tokens, 1, 0, {}, {{"matrix_tokens", 8}}));
+        if (tokens == 64) add(choose_few_rows(target, type, 4096, 14336, tokens, {}, {}));
       }
     const auto made = compiled(target, kernels);
     for (std::size_t i = 0; i < made.size(); ++i) {
