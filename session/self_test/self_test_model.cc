@@ -16,6 +16,7 @@
 #include "session/self_test/self_test.h"
 #include "session/synthetic/synthetic_model.h"
 #include "support/error.h"
+#include "support/nmse.h"
 #include "support/os/console.h"
 
 namespace forge::session {
@@ -35,18 +36,6 @@ constexpr std::size_t kPrompt = 34, kPromptRest = 6, kDecoded = 4, kDrawn = 8;
 constexpr double kNmseMax = 3e-3;
 /// A sampled token's logit may be this much below the lowest candidate's, in standard deviations of the row's logits.
 constexpr double kMargin = 0.5;
-
-double nmse(std::span<const float> got, std::span<const float> expected) {
-  const double mean = std::accumulate(expected.begin(), expected.end(), 0.0) / static_cast<double>(expected.size());
-  double error = 0, power = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double e = static_cast<double>(got[i]) - static_cast<double>(expected[i]);
-    const double p = static_cast<double>(expected[i]) - mean;
-    error += e * e;
-    power += p * p;
-  }
-  return error / power;
-}
 
 /// Feeds one sequence to an executor, from position 0 on.
 class Fed {

@@ -38,6 +38,7 @@ def bad_input():
     for args in ([model, "--tune"], ["--tune", model], [model, "--tune", "--device", "cpu"]):
         refused(f"tuning a CPU: {len(args)}", 2, ["--tune measures a GPU"], "bench", *args, *([] if "--device" in args else ["--device", "cpu"]))
     refused("--roofline", 2, ["--tune without a list excludes"], "bench", model, "--tune", "--roofline")
+    refused("--deterministic", 2, ["--tune without a list excludes"], "bench", model, "--tune", "--deterministic")
     refused("--compare", 2, ["--tune without a list excludes"], "bench", "--tune", "--compare", "a.json", "b.json")
     refused("--tune-seconds alone", 2, ["needs --tune"], "bench", model, "--tune-seconds", 5)
     refused("--tune-seconds with a list", 2, ["needs --tune"], "bench", model, "--tune", "rows=4", "--tune-seconds", 5)

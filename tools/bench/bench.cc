@@ -25,6 +25,11 @@ std::vector<std::int32_t> varied_tokens(std::int64_t count, std::size_t vocab) {
   return ids;
 }
 
+std::int64_t context_for(std::int64_t tokens) {
+  constexpr std::int64_t kStep = 512;
+  return (tokens + kStep - 1) / kStep * kStep;
+}
+
 void generate_tokens(session::Sequences& sequences, std::int64_t steps, std::span<const std::int32_t> ids,
                      std::span<const runtime::Sampler> samplers) {
   const bool on_device = sequences.can_sample(samplers.size(), samplers.front().params());
@@ -44,8 +49,6 @@ void generate_tokens(session::Sequences& sequences, std::int64_t steps, std::spa
 }
 
 namespace {
-
-constexpr std::int64_t kContextStep = 512;
 
 /// Prefills `ids` into each sequence; logits are computed for the last token only.
 void feed(session::Sequences& sequences, std::span<const std::int32_t> ids) {
@@ -127,7 +130,7 @@ std::int64_t context_needed(const std::vector<BenchCase>& cases, std::int64_t ba
   std::int64_t most = 1;
   for (const auto& what : cases)
     if (what.batch == batch) most = std::max(most, what.depth + what.prompt + what.predict);
-  return (most + kContextStep - 1) / kContextStep * kContextStep;
+  return context_for(most);
 }
 
 }  // namespace

@@ -74,6 +74,9 @@ void summarise(BenchResult& result);
 /// returns false. Errors: those of Session; Interrupted; kUsage for a read rate on a GPU.
 void run_bench(const BenchRequest& request, const std::function<bool(const BenchResult&)>& done);
 
+/// The context for so many tokens: a multiple of 512, so that lengths that differ little share a compilation.
+[[nodiscard]] std::int64_t context_for(std::int64_t tokens);
+
 /// A fixed sequence of varied token ids. Their values do not affect the speed, but different ids make the embedding
 /// read different rows, as real text does.
 [[nodiscard]] std::vector<std::int32_t> varied_tokens(std::int64_t count, std::size_t vocab);

@@ -54,8 +54,10 @@ void check(const BenchRequest& request, const Others& others) {
   if (others.synthetic && !request.model.empty()) refuse("--model needs a plan", "leave it out with --synthetic");
   if (others.compared.empty() && !others.save && bench_cases(request).empty())
     refuse("there is nothing to measure", "give -p or -n above 0");
-  if (others.tunes && (!others.compared.empty() || others.save || request.roofline || others.trace))
-    refuse("--tune without a list excludes --compare, --save, --roofline and --profile-trace", "leave them out");
+  if (others.tunes &&
+      (!others.compared.empty() || others.save || request.roofline || others.trace || request.deterministic))
+    refuse("--tune without a list excludes --compare, --save, --roofline, --profile-trace and --deterministic",
+           "leave them out");
   if (others.tune_seconds != 0 && !others.tunes) refuse("--tune-seconds needs --tune without a list", "leave it out");
   if (request.tune && request.roofline && others.target)
     refuse("--roofline --target takes no --tune", "compile a plan with it (forge-compile --tune) and give that");

@@ -13,7 +13,6 @@ namespace forge::tools {
 namespace {
 
 constexpr int kRepetitions = 3, kWholeRepetitions = 5;
-constexpr std::int64_t kTuneContextStep = 512;
 constexpr std::int64_t kCheckedSteps = 3;  ///< decode steps of which the last one's logits are compared
 
 std::int64_t most(std::span<const BenchCase> workloads, std::int64_t BenchCase::* number) {
@@ -97,9 +96,8 @@ auto usable(Body&& body) -> std::expected<decltype(body()), std::string> {
 }  // namespace
 
 std::int64_t tune_context(std::span<const BenchCase> workloads) {
-  const auto tokens =
-      std::max({most(workloads, &BenchCase::prompt), most(workloads, &BenchCase::predict), kCheckedSteps});
-  return (tokens + kTuneContextStep - 1) / kTuneContextStep * kTuneContextStep;
+  return context_for(
+      std::max({most(workloads, &BenchCase::prompt), most(workloads, &BenchCase::predict), kCheckedSteps}));
 }
 
 std::int64_t most_sequences(std::span<const BenchCase> workloads) {

@@ -8,10 +8,12 @@
 #include <iterator>
 #include <optional>
 #include <ranges>
-#include <span>
 #include <utility>
 
+#include "codegen/gpu/tile_sizes.h"
 #include "support/error.h"
+#include "support/nmse.h"
+#include "tools/bench/statistics.h"
 
 namespace forge::tools {
 namespace {
@@ -19,23 +21,6 @@ namespace {
 /// NMSE between logits of two choices, which differ in the order of sums only. Activations that are rounded to int8
 /// amplify that to 1e-4, and experts that change places more; a kernel that computes something else gives 0.1 and more.
 constexpr double kLogitsNmseMax = 2e-2;
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
-
-double nmse(std::span<const float> got, std::span<const float> expected) {
-  if (got.size() != expected.size()) return INFINITY;
-  double mean = 0, errors = 0, squares = 0;
-  for (const float value : expected) mean += double{value} / static_cast<double>(expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    errors += (double{got[i]} - double{expected[i]}) * (double{got[i]} - double{expected[i]});
-    squares += (double{expected[i]} - mean) * (double{expected[i]} - mean);
-  }
-  return errors == 0 ? 0 : errors / squares;
-}
 
 /// True if `one` is faster than `other` by a share of it and by more than the noise of both.
 bool is_faster(const Timing& one, const Timing& other, double gain_least) {
@@ -212,9 +197,9 @@ class Search {
 }  // namespace
 
 Timing timing_of(std::vector<double> seconds) {
-  const double median = median_of(seconds);
+  const double median = summary_of(seconds).median;
   for (auto& value : seconds) value = std::abs(value - median);
-  return {.median = median, .noise = median_of(std::move(seconds))};
+  return {.median = median, .noise = summary_of(seconds).median};
 }
 
 std::string TuneSite::name() const {
@@ -265,8 +250,7 @@ std::vector<TuneSite> sites_of_kernel(std::string_view kernel) {
     std::int64_t experts = 1;
     if (auto site = site_of_texts(before, text, experts)) {
       // As choose_tiles decides; a wrong guess gives candidates that cannot be used.
-      constexpr std::int64_t kFewTokens = 64, kFewSlots = 24;
-      const bool few = site->tokens / experts <= (experts > 1 ? kFewSlots : kFewTokens);
+      const bool few = site->tokens / experts <= (experts > 1 ? codegen::kStripsSlotsMost : codegen::kStripsTokensMost);
       site->kind = !tiles ? TuneKind::kDots : few ? TuneKind::kStrips : TuneKind::kTiles;
       return {*site};
     }
