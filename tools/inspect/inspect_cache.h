@@ -8,8 +8,8 @@ namespace forge::tools {
 
 inline constexpr const char* kCacheParts = "all|plans|kernels|weights|verdicts|tuned";
 
-/// Number and size of the cached plans, kernels, packed weights, verdicts and measured choices, as text or JSON. Errors: kCache when
-/// there is no cache.
+/// Number and size of the cached plans, kernels, packed weights, verdicts and measured choices, as text or JSON.
+/// Errors: kCache when there is no cache.
 [[nodiscard]] std::string inspect_cache(bool json);
 
 /// Deletes the entries of `part` (one of kCacheParts) and their leftover temporary files; other files stay. Running
