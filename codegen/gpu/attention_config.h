@@ -22,6 +22,7 @@ struct AttentionConfig {
     std::int64_t chunk = 32;                   ///< tokens of the context per iteration
     std::int64_t parts = 1;                    ///< waves that share a head's columns
     std::int64_t row_turns = 1;                ///< rows beside tiles that a block looks at
+    std::int64_t min_blocks = 0;               ///< KernelText::min_blocks
     [[nodiscard]] std::int64_t waves() const;  ///< of a block
   };
   /// Decode by matrix instructions (kernels/gpu/attention_head_tiles.h).
@@ -37,7 +38,7 @@ struct AttentionConfig {
   /// Names the kernel and its defaults, and writes the fields as constants of its configuration.
   [[nodiscard]] KernelText kernel_text() const;
 };
-void write_tiles(const AttentionConfig::Tiles& tiles, ConfigText& out);
+void write_tiles(const AttentionConfig::Tiles& tiles, KernelText& out);
 /// What attention reads, and what its result decides.
 struct AttentionData {
   DType kv_type = DType::kF16;  ///< of the cache

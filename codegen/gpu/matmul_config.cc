@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <iterator>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -190,16 +192,32 @@ bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning) 
   return target.matrix != MatrixKind::kNone && tuned(tuning, "matrix", kMatrixByDefault) != 0;
 }
 
-bool multiplies_tiles(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
-  return tokens >= std::max(tuned(tuning, "matrix_tokens", kTiledTokensByDefault), kTiledTokensLeast) &&
-         may_use_matrix_instructions(target, tuning);
-}
-
 bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
   return tokens >= kPromptTokensLeast && may_use_matrix_instructions(target, tuning);
 }
 
 namespace {
+
+/// Bits of a weight, of its scales too.
+double bits_of(DType type) {
+  return 8.0 * static_cast<double>(dtype_info(type).block_bytes) / static_cast<double>(dtype_info(type).block_elems);
+}
+
+/// True if matmuls of this many tokens use matrix instructions, where shapes allow it. Tuning keys: matrix,
+/// matrix_tokens. Where dot products keep up with memory, they are faster for few tokens; so they are for experts,
+/// whose slots need no sorting then. Tokens/s on an H100, by dots and by matrix instructions: 8 sequences, 8B Q4_K_M
+/// 1,924 and 2,178, 1B Q8_0 8,981 and 8,520, Qwen3 30B-A3B 1,442 and 1,351; 1B BF16 2 sequences 2,097 and 1,705, 4
+/// sequences 2,457 and 3,343.
+bool multiplies_tiles(const GpuTarget& target, DType weight, std::int64_t experts, std::int64_t tokens,
+                      const Tuning& tuning) {
+  constexpr std::int64_t kFloats = 4, kFewBits = 8;
+  const auto least = experts > 1           ? kTokenTile
+                     : is_float(weight)    ? kFloats
+                     : bits_of(weight) < 8 ? kFewBits
+                                           : kTokenTile;
+  return weight != DType::kF32 && tokens >= std::max(tuned(tuning, "matrix_tokens", least), kTiledTokensLeast) &&
+         may_use_matrix_instructions(target, tuning);
+}
 
 /// Columns and tokens of a block.
 struct TileSize {
@@ -224,31 +242,69 @@ struct SplitSize {
   std::int64_t splits = 1;
 };
 
-/// The size that takes the least time by a simple model: a unit works on as many products at once as its matrix
-/// instructions take, so the time is that of the units with the most blocks, and large blocks, which move fewer bytes
-/// between shared memory and registers per product, are faster. With experts, whose grids are large, time goes by the
-/// tiles of an average expert, of which the last is half empty. The epilogue, and adding up the parts of k, take as
-/// long as some columns of k (H100).
-SplitSize fastest(std::span<const TileSize> sizes, std::span<const double> rates, const TilesProblem& problem) {
-  constexpr std::int64_t kUnits = 132, kEpilogue = 600, kSplit = 150, kPartLeast = 1024;
+/// A block size of mma.sync with what it takes on an H100: nanoseconds for a column of k, of a block that has a unit
+/// for itself (alone) and per block where several share one (shared), as many as `resident`; microseconds for the rest
+/// of a block (ends), and for each part that shares its k (part). Fitted to 800 measured times: 1B Q8_0 and BF16, 8B
+/// and Gemma 3 4B Q4_K_M, 128, 512 and 2,048 tokens, all sizes in 1, 2 and 4 parts. By these the choice is 0.7 % slower
+/// than the fastest (geometric mean; 20 % at most 10 %).
+struct MmaSize {
+  TileSize size;
+  double alone, shared;
+  std::int64_t resident;
+  double ends, part;
+};
+constexpr MmaSize kMmaSizes[] = {{{128, 256}, 28.2, 27.3, 1, 12.5, 2.83},
+                                 {{128, 128}, 25.2, 15.8, 2, 7.95, 2.80},
+                                 {{64, 128}, 17.9, 5.56, 2, 7.86, 0.14},
+                                 {{128, 64}, 18.5, 12.8, 4, 5.38, 1.15},
+                                 {{64, 64}, 15.0, 6.74, 5, 3.05, 1.00}};
+
+/// Microseconds that the units take for a grid of such blocks, `splits` of which share k.
+double time_of(const MmaSize& mma, const TilesProblem& problem, std::int64_t splits) {
+  constexpr std::int64_t kUnits = 132;
+  constexpr double kSplit = 8.36;  // for adding up parts, however many
+  const auto columns = static_cast<double>(problem.k) / static_cast<double>(splits);
+  const auto together = [&](std::int64_t blocks) {
+    const auto column = std::max(mma.alone, static_cast<double>(blocks) * mma.shared);
+    return column * 1e-3 * columns + mma.ends + (splits > 1 ? static_cast<double>(splits) * mma.part : 0.0);
+  };
+  const auto blocks = (problem.blocks(mma.size) * splits + kUnits - 1) / kUnits, rest = blocks % mma.resident;
+  return static_cast<double>(blocks / mma.resident) * together(mma.resident) + (rest > 0 ? together(rest) : 0.0) +
+         (splits > 1 ? kSplit : 0.0);
+}
+
+/// The size, and the number of blocks that share k, that take the least time.
+SplitSize fastest(std::span<const MmaSize> sizes, const TilesProblem& problem) {
+  constexpr std::int64_t kPartLeast = 512;
   std::optional<SplitSize> best;
   double least = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
+  for (const auto& mma : sizes)
     for (const std::int64_t splits : {1, 2, 4}) {
-      if (splits > 1 && (problem.experts > 1 || problem.k % (splits * 64) != 0 || problem.k / splits < kPartLeast))
-        break;
-      const auto rounds = (problem.blocks(sizes[i]) * splits + kUnits - 1) / kUnits;
-      const auto columns = problem.k / splits + kEpilogue + (splits > 1 ? splits * kSplit : 0);
-      auto time = static_cast<double>(rounds * columns * sizes[i].rows * sizes[i].tokens) / rates[i];
-      if (problem.experts > 1) {
-        const auto slots = static_cast<double>(problem.rows_of_out()) / static_cast<double>(problem.experts);
-        const auto tokens = static_cast<double>(sizes[i].tokens);
-        time = std::max(1.0, slots / tokens + 0.5) * tokens / rates[i];
-      }
-      if (!best || time < least) best = SplitSize{sizes[i], splits}, least = time;
+      if (splits > 1 && (problem.k % (splits * 64) != 0 || problem.k / splits < kPartLeast)) break;
+      const auto time = time_of(mma, problem, splits);
+      if (!best || time < least) best = SplitSize{mma.size, splits}, least = time;
     }
-  }
   return *best;
+}
+
+/// A block size of mma.sync for experts, and its products per time, relative to each other: large blocks move fewer
+/// bytes between shared memory and registers per product.
+struct ExpertSize {
+  TileSize size;
+  double rate;
+};
+constexpr ExpertSize kMmaExpertSizes[] = {
+    {{128, 128}, 0.85}, {{128, 64}, 0.65}, {{64, 64}, 0.5}, {{128, 32}, 0.4}, {{64, 32}, 0.3}};
+
+/// The size for experts, whose grids are large: time goes by the tiles of an average expert, of which the last is half
+/// empty.
+TileSize fastest(std::span<const ExpertSize> sizes, const TilesProblem& problem) {
+  const auto slots = static_cast<double>(problem.rows_of_out()) / static_cast<double>(problem.experts);
+  const auto time = [&](const ExpertSize& of) {
+    const auto tokens = static_cast<double>(of.size.tokens);
+    return std::max(1.0, slots / tokens + 0.5) * tokens / of.rate;
+  };
+  return std::ranges::min_element(sizes, std::less<>(), time)->size;
 }
 
 /// Columns, and tokens, of a wave in large blocks of AMD's GPUs: each fragment that it reads from shared memory is in
@@ -276,6 +332,52 @@ TileSize largest_filled(std::span<const TileSize> sizes, const TilesProblem& pro
   return sizes.back();
 }
 
+/// True if the epilogue allows blocks of this size.
+bool fits(const TileSize& size, const TilesProblem& problem, const EpilogueShape& shape) {
+  return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&
+         problem.rows >= size.rows;
+}
+
+const TileSize& size_of(const TileSize& size) {
+  return size;
+}
+template <class Measured>
+const TileSize& size_of(const Measured& measured) {
+  return measured.size;
+}
+/// Those of `all` that fit.
+template <class Size, std::size_t N>
+std::vector<Size> fitting(const Size (&all)[N], const TilesProblem& problem, const EpilogueShape& shape) {
+  std::vector<Size> out;
+  std::ranges::copy_if(all, std::back_inserter(out),
+                       [&](const Size& one) { return fits(size_of(one), problem, shape); });
+  return out;
+}
+
+/// The block size of MatmulTiles, and the parts of k; nothing if none fits. Large blocks read fewer bytes per product;
+/// but a grid of few blocks leaves units idle, and with experts that few slots share, large tiles stay half empty.
+std::optional<SplitSize> choose_size(const GpuTarget& target, const TilesProblem& problem, const EpilogueShape& shape) {
+  constexpr TileSize kSizes[] = {{128, 128}, {64, 128}, {64, 64}},
+                     kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}};
+  const bool mma = target.matrix == MatrixKind::kMma;
+  if (mma && problem.experts > 1) {
+    const auto sizes = fitting(kMmaExpertSizes, problem, shape);
+    return sizes.empty() ? std::nullopt : std::optional(SplitSize{fastest(sizes, problem)});
+  }
+  if (mma) {
+    auto sizes = fitting(kMmaSizes, problem, shape);
+    // The largest blocks have few registers left to hide the latency of memory, so they need four steps at once.
+    std::erase_if(sizes, [&](const MmaSize& one) {
+      return one.size.rows * one.size.tokens > 128 * 128 &&
+             4 * 2 * (one.size.rows + one.size.tokens) * 64 > target.lds_bytes_per_block;
+    });
+    return sizes.empty() ? std::nullopt : std::optional(fastest(sizes, problem));
+  }
+  const auto sizes = problem.experts > 1 ? fitting(kExpertSizes, problem, shape) : fitting(kSizes, problem, shape);
+  if (sizes.empty()) return std::nullopt;
+  return problem.experts > 1 ? SplitSize{largest_filled(sizes, problem)} : largest_with_work(sizes, target, problem);
+}
+
 /// Bytes of a row of the output tile: a token's sums, their padding and 1/rms.
 std::int64_t out_row_bytes(std::int64_t columns) {
   return (columns + 5) * 4;
@@ -294,11 +396,6 @@ std::int64_t launched_lds(const GpuTarget& target, std::int64_t ring, const Tile
   constexpr std::int64_t kStatic = 48 << 10;
   const auto bytes = std::max(ring, config.tokens_together * out_row_bytes(config.rows)) + rest_bytes(config.tokens);
   return target.copies && bytes > kStatic ? bytes : 0;
-}
-
-/// Bits of a weight, of its scales too.
-double bits_of(DType type) {
-  return 8.0 * static_cast<double>(dtype_info(type).block_bytes) / static_cast<double>(dtype_info(type).block_elems);
 }
 
 /// Lanes that share a row of the instruction's first factor (kGroups in matrix_tile.h).
@@ -377,7 +474,7 @@ std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesPro
 
 std::optional<TilesConfig> choose_few_rows(const GpuTarget& target, DType weight, std::int64_t columns, std::int64_t k,
                                            std::int64_t rows, const EpilogueShape& shape, const Tuning& tuning) {
-  if (rows < kTokenTile || rows > kStripsTokensMost || !multiplies_tiles(target, rows, tuning) || weight == DType::kF32)
+  if (rows < kTokenTile || rows > kStripsTokensMost || !multiplies_tiles(target, weight, 0, rows, tuning))
     return std::nullopt;
   return choose_strips(target, {columns, k, rows, 1, 0}, kTokenTile, shape, tuning);
 }
@@ -385,52 +482,18 @@ std::optional<TilesConfig> choose_few_rows(const GpuTarget& target, DType weight
 std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                                         std::int64_t tokens, std::int64_t slots, std::int64_t experts,
                                         const EpilogueShape& shape, const Tuning& tuning) {
-  // Large blocks read fewer bytes per product; but a grid of few blocks leaves compute units idle, and with experts
-  // that few slots share, large tiles stay half empty. Largest first.
-  constexpr TileSize kSizes[] = {{128, 128}, {64, 128}, {64, 64}},
-                     kMmaSizes[] = {{128, 256}, {128, 128}, {128, 64}, {64, 64}},
-                     kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}},
-                     kMmaExpertSizes[] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}, {64, 32}};
-  constexpr double kMmaRates[] = {1.0, 0.85, 0.65, 0.5}, kMmaExpertRates[] = {0.85, 0.65, 0.5, 0.4, 0.3};
   constexpr std::int64_t kBlockMost = 256;
-  if (!multiplies_tiles(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
-  // Where dot products keep up with memory, they are faster for few tokens; so they are for experts, whose slots need
-  // no sorting then (H100, 8 sequences: 8B Q4_K_M 1,924 and 2,178 tokens/s, 1B Q8_0 8,821 and 8,300, Qwen3 30B-A3B
-  // 1,442 and 1,351).
-  if (tokens < kTokenTile && !tuning.contains("matrix_tokens") && (experts > 1 || bits_of(weight) >= 8))
-    return std::nullopt;
+  if (!multiplies_tiles(target, weight, experts, tokens, tuning) || k % 32 != 0) return std::nullopt;
   const TilesProblem problem{rows, k, tokens, slots, experts};
   if (problem.rows_of_out() / std::max<std::int64_t>(experts, 1) <=
       (experts > 1 ? kStripsSlotsMost : kStripsTokensMost))
     if (auto strips = choose_strips(target, problem, tokens_of_strips(target, problem), shape, tuning)) return strips;
   if (tokens < (experts > 1 ? kTokenTile : kPromptTokensLeast)) return std::nullopt;
   const bool mma = target.matrix == MatrixKind::kMma;
-  const auto fits = [&](const TileSize& size) {
-    return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&
-           rows >= size.rows;
-  };
-  std::vector<TileSize> sizes;
-  std::vector<double> rates;
-  const auto all = experts > 1 && mma ? std::span<const TileSize>(kMmaExpertSizes)
-                   : experts > 1      ? std::span<const TileSize>(kExpertSizes)
-                   : mma              ? std::span<const TileSize>(kMmaSizes)
-                                      : std::span<const TileSize>(kSizes);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    // The largest blocks have few registers left to hide the latency of memory, so they need four steps at once.
-    if (mma && all[i].rows * all[i].tokens > 128 * 128 &&
-        4 * 2 * (all[i].rows + all[i].tokens) * 64 > target.lds_bytes_per_block)
-      continue;
-    if (!fits(all[i])) continue;
-    sizes.push_back(all[i]);
-    if (mma) rates.push_back(experts > 1 ? kMmaExpertRates[i] : kMmaRates[i]);
-  }
-  if (sizes.empty()) return std::nullopt;
-  const SplitSize choice = mma           ? fastest(sizes, rates, problem)
-                           : experts > 1 ? SplitSize{largest_filled(sizes, problem)}
-                                         : largest_with_work(sizes, target, problem);
-  const auto& size = choice.size;
-  const TileSize block{tuned_positive(tuning, "block_rows", size.rows),
-                       tuned_positive(tuning, "block_tokens", size.tokens)};
+  const auto choice = choose_size(target, problem, shape);
+  if (!choice) return std::nullopt;
+  const TileSize block{tuned_positive(tuning, "block_rows", choice->size.rows),
+                       tuned_positive(tuning, "block_tokens", choice->size.tokens)};
   TilesConfig out;
   // A wave's sums stay in registers, so large blocks have eight waves. With mma.sync small blocks have eight too,
   // because with a grid of few blocks a unit would have too few waves to schedule.
@@ -448,11 +511,11 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   out.tiles_across = block.tokens / out.waves_across / tile_tokens;
   out.rows = out.waves_down * out.tiles_down * kTileRows;
   out.tokens = out.waves_across * out.tiles_across * tile_tokens;
-  out.splits = tuned_positive(tuning, "k_splits", choice.splits);
+  out.splits = tuned_positive(tuning, "k_splits", choice->splits);
   out.blocks = problem.blocks(block) * out.splits;
   const bool whole_parts = k % (out.splits * 32) == 0 && (out.splits == 1 || experts <= 1);
   if (!whole_parts || out.rows != block.rows || out.tokens != block.tokens ||
-      out.tiles_across * tile_tokens % kTokenTile != 0 || !fits(block) ||
+      out.tiles_across * tile_tokens % kTokenTile != 0 || !fits(block, problem, shape) ||
       std::max(block.rows, block.tokens) > kBlockMost || out.waves() * target.wave > kThreadsPerBlockMax)
     throw Error(ErrorCode::kUsage,
                 fmt::format("tuning asks for blocks of {} columns and {} tokens by {} x {} waves", block.rows,

@@ -41,8 +41,6 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
 
 /// True if the target has matrix instructions that the tuning allows. Tuning key: matrix.
 bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning);
-/// True if matmuls of this many tokens use them, where shapes allow it. Tuning keys: matrix, matrix_tokens.
-bool multiplies_tiles(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning);
 /// True if variants for this many tokens are for prefill and use matrix instructions in all kernels, where shapes allow
 /// it. Tuning key: matrix.
 bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "codegen/gpu/gpu_chooser.h"
+#include "codegen/gpu/tile_sizes.h"
 #include "passes/passes.h"
 #include "passes/schedule/schedule.h"
 
@@ -75,7 +76,7 @@ passes::StoredForms stored_rows(const GpuTarget& target, const Tuning& tuning, c
                                 std::span<const std::vector<NodeId>> steps, const ir::Bounds& bounds,
                                 const KvFormat& kv) {
   passes::StoredForms out;
-  if (!multiplies_tiles(target, bounds.tokens, tuning)) return out;
+  if (bounds.tokens < kTiledTokensLeast || !may_use_matrix_instructions(target, tuning)) return out;
   const auto step_of = passes::step_of_node(graph, steps);
   // What each step with tiles reads as x.
   std::vector<std::optional<Value>> x_of(steps.size());

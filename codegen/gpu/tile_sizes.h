@@ -17,9 +17,8 @@ inline constexpr std::int64_t kGpuKvBlockTokens = 32;  ///< tokens of a KV block
 
 /// Rows of a tile of matrix instructions on all targets: columns of a matmul's result, or queries of one head.
 inline constexpr std::int64_t kTileRows = 16;
-/// Matmuls of at least this many tokens use matrix instructions unless --tune says otherwise (matrix_tokens), and the
-/// least number that it may ask for: one token has no use for them.
-inline constexpr std::int64_t kTiledTokensByDefault = 8, kTiledTokensLeast = 2;
+/// The fewest tokens for which --tune may ask for matrix instructions (matrix_tokens): one token has no use for them.
+inline constexpr std::int64_t kTiledTokensLeast = 2;
 /// The most tokens, and slots of an average expert, of steps whose weights go straight to registers (MatmulStrips).
 inline constexpr std::int64_t kStripsTokensMost = 64, kStripsSlotsMost = 24;
 /// Variants for at least this many tokens are for prefill and may use matrix instructions.

@@ -4,16 +4,18 @@
 // a wave computes 16 rows of one head, or a part of their columns. For each chunk of kChunk tokens:
 //
 //   keys, values   global -> shared memory, as F16; values transposed
-//   scores         = Q [16][head_dim] * K^T          matrix instructions, f32
-//   weights        = 2^(score - running maximum)     online softmax; through shared memory as F16, to change the layout
-//   out            = out * keep + weights * V        matrix instructions, f32, in registers
+//   scores         = queries * keys                  matrix instructions, f32
+//   weights        = 2^(score - running maximum)     online softmax, in registers, to F16
+//   out            = out * keep + weights * values   matrix instructions, f32, in registers
+//
+// Which of them are queries' rows or columns, and the softmax: score_tiles.h.
 //
 // Shared memory has rows of 32 columns in four units (matrix_tile.h: unit_place), with slabs of 32 along k:
 //
 //   region    slab           row               columns of a row
-//   keys      32 dimensions  key of the chunk  dimensions        (Bt of the first product)
-//   values    32 keys        dimension         keys              (Bt of the second product, hence transposed)
-//   weights   32 keys        query of a wave   keys              (A of the second product; one region per wave)
+//   keys      32 dimensions  key of the chunk  dimensions        (of the first product; in the order of row_of_k)
+//   values    32 keys        dimension         keys              (of the second product, hence transposed)
+//   own       -              of the wave       queries, on their way to fragments
 //
 // Wide heads: kParts waves share the 16 rows of a head, because one wave's registers would not hold its queries and
 // outputs. Each multiplies its own columns; their partial scores meet in shared memory, where every wave adds them up
@@ -25,7 +27,7 @@
 // follow each other, so a block looks at several rows that are far apart.
 
 #include "kernels/gpu/attention.h"
-#include "kernels/gpu/matrix_tile.h"
+#include "kernels/gpu/score_tiles.h"
 
 namespace forge::gpu {
 
@@ -42,8 +44,12 @@ struct AttentionTilesDefaults : AttentionDefaults {
 
 /// RowsOf: the kernel for rows that no tile has. Rows of latents (latent_tiles.h) are keys and values at once.
 template <class C, class RowsOf = Attention<C>>
-struct AttentionTiles {
-  static constexpr int kRowsOfWave = 16;
+struct AttentionTiles : ScoreTiles<C, RowsOf> {
+  using Tiles = ScoreTiles<C, RowsOf>;
+  using Tiles::kAcross, Tiles::kKeySlabs, Tiles::kKeyTiles, Tiles::kOutTiles, Tiles::kPartDim, Tiles::kParts,
+      Tiles::kPartSlabs, Tiles::kQueriesOfLane, Tiles::kRowsOfWave, Tiles::kSlabTiles, Tiles::other_at,
+      Tiles::own_query, Tiles::query_at, Tiles::row_of_key;
+  using typename Tiles::Scores, typename Tiles::State, typename Tiles::Weights;
   static constexpr int kWavesOfHead = C::kTileTokens / kRowsOfWave, kWaves = C::kWaves;
   using Rows = RowsOf;
   using Args = typename Rows::Args;
@@ -56,14 +62,8 @@ struct AttentionTiles {
   static constexpr int kTokenTiles = ceil_div(C::kTokensTotal, C::kTileTokens), kJobs = C::kHeads / C::kTileHeads;
   static constexpr int kRowBlocks = Rows::kBlocks / C::kRowTurns;
   static constexpr int kTileBlocks = kTokenTiles * kJobs, kBlocks = kTileBlocks + kRowBlocks;
-  static constexpr int kSlab = 32, kDimSlabs = kHeadDim / kSlab, kValueSlabs = kValueDim / kSlab;
-  static constexpr int kKeySlabs = C::kChunk / kSlab;
-  static constexpr int kParts = C::kParts, kPartSlabs = ceil_div(kDimSlabs, kParts), kPartDim = kPartSlabs * kSlab;
-  static constexpr int kKeyTiles = C::kChunk / T::kN, kSlabTiles = kSlab / T::kN;
+  static constexpr int kSlab = Tiles::kSlab, kDimSlabs = kHeadDim / kSlab, kValueSlabs = kValueDim / kSlab;
   static constexpr int kFewest = 8;  ///< least rows for which a tile is used
-  /// Weights, and their sum, are scaled by 2^kRaise, which cancels in the division. Without it small weights would be
-  /// subnormal in F16: these have fewer bits, and gfx90a's matrix instructions treat them as zeros.
-  static constexpr float kRaise = 10;
   static_assert(C::kWorkers == 1, "kWorkers must be 1");
   static_assert(C::kTokensTotal % C::kRowTurns == 0, "the turns of a block of rows must divide kTokensTotal");
   static_assert(kValueDim % kSlab == 0 && !Rows::kSparse, "values are whole slabs, and no positions are selected");
@@ -77,17 +77,19 @@ struct AttentionTiles {
   static_assert(kHeadDim % kSlab == 0 && C::kChunk % kSlab == 0, "head_dim and kChunk must be multiples of 32");
   static_assert(Pool::kBlockTokens % 8 == 0, "the pool's block_tokens must be a multiple of 8");
 
-  // Offsets in units: keys [dim slab][key], values [key slab][dim], weights [wave][key slab][row]; see above. With
-  // parts a wave's region for weights has its partial scores before, which are twice as large.
+  // Offsets in units: keys [dim slab][key], values [key slab][dim], own [wave][..]; see above. With parts a wave's own
+  // region also has its partial scores.
   static constexpr int kKeys = 0, kValues = kParts > 1 ? kKeys : kKeys + kDimSlabs *C::kChunk *kUnitsOfRow;
   static constexpr int kKeyUnits = kDimSlabs * C::kChunk * kUnitsOfRow;
   static constexpr int kValueUnits = kKeySlabs * kValueDim * kUnitsOfRow;
-  static constexpr int kWeights = kValues + (kParts > 1 && kKeyUnits > kValueUnits ? kKeyUnits : kValueUnits);
+  static constexpr int kOwn = kValues + (kParts > 1 && kKeyUnits > kValueUnits ? kKeyUnits : kValueUnits);
   static constexpr int kScoreUnits = kKeyTiles * T::Fragments::kC / 4;  ///< of four scores, in each lane
-  static constexpr int kWaveWeights = kParts > 1 ? kScoreUnits* kWave : kKeySlabs* kRowsOfWave* kUnitsOfRow;
+  static constexpr int kOwnUnits = kParts > 1 ? kScoreUnits* kWave : kRowsOfWave* kUnitsOfRow;
+  static constexpr int kOutStride =
+      kAcross ? 17 : 16;  ///< of a row of 16 outputs; columns are written without conflicts
   union TileLds {
-    Shared<U32x4, kWeights + kWaves * kWaveWeights> units;
-    Shared<float, kWaves * kRowsOfWave * 16> out;  ///< after the last chunk
+    Shared<U32x4, kOwn + kWaves * kOwnUnits> units;
+    Shared<float, kWaves * kRowsOfWave * kOutStride> out;  ///< after the last chunk
   };
   /// A block needs one of the two.
   union Lds {
@@ -112,14 +114,7 @@ struct AttentionTiles {
     typename Format::TileKey keys[kKeyTakes];
     typename Format::TileValues values[kValueTakes];
   };
-  /// A lane's part of the online softmax: one maximum and sum per row of C that it has elements of, and its elements of
-  /// the output [16][head_dim]. `sum` is of the lane's own columns; write() adds up the lanes of a row.
-  struct State {
-    float maximum[T::kRowsOfLane], sum[T::kRowsOfLane];
-    float out[kPartSlabs * kSlabTiles][T::Fragments::kC];
-  };
-  using Query = U32x4[kPartSlabs][T::kAUnits];  ///< the wave's queries as fragments of A
-  using Scores = float[kKeyTiles][T::Fragments::kC];
+  using Query = U32x4[kPartSlabs][kAcross ? T::kBUnits : T::kAUnits];  ///< the wave's queries as fetched
 
   /// The head's columns that the wave multiplies: kPartSlabs slabs from slab0() on; the last part may have fewer. All
   /// lanes call slab0().
@@ -172,27 +167,47 @@ struct AttentionTiles {
     const int slot = load(prompt.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
     return Pool::row(slot, kv_head);
   }
+  /// True if the rows of the tile see each token of a chunk (not each row all of them).
+  FORGE_DEVICE static bool is_inside(const Prompt& prompt, int chunk) {
+    return chunk * C::kChunk >= prompt.oldest && chunk * C::kChunk + C::kChunk - 1 <= prompt.newest;
+  }
   /// Issue the loads of a chunk's keys, or values. Tokens that no row sees become zeros: with a sliding window their
   /// blocks may have been freed or given to another sequence, and could hold NaN, which a weight of 0 does not cancel.
-  FORGE_DEVICE static void load_keys(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
+  /// Inside: no token needs to be looked at.
+  template <bool Inside>
+  FORGE_DEVICE static void load_keys_of(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kKeyTakes; ++i) {
       const int job = i * kThreads + own_thread(), token = chunk * C::kChunk + job / (kHeadDim / 8);
       next.keys[i] = {};
-      if (job < C::kChunk * kHeadDim / 8 && token >= prompt.oldest && token <= prompt.newest)
+      if (job < C::kChunk * kHeadDim / 8 && (Inside || (token >= prompt.oldest && token <= prompt.newest)))
         next.keys[i].template load<KeyRows>(args.k, row_of(prompt, kv_head, token), job % (kHeadDim / 8));
     }
   }
-  FORGE_DEVICE static void load_values(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
+  template <bool Inside>
+  FORGE_DEVICE static void load_values_of(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kValueTakes; ++i) {
       const int job = i * kThreads + own_thread(), token0 = chunk * C::kChunk + job / (kValueDim / 2) * 8;
       next.values[i] = {};
-      if (job >= C::kChunk / 8 * (kValueDim / 2) || token0 > prompt.newest || token0 + 7 < prompt.oldest) continue;
+      if (job >= C::kChunk / 8 * (kValueDim / 2)) continue;
+      if (!Inside && (token0 > prompt.newest || token0 + 7 < prompt.oldest)) continue;
+      const int from = Inside ? 0 : prompt.oldest - token0, to = Inside ? 7 : prompt.newest - token0;
       next.values[i].template load<ValueRows>(Rows::kShared ? args.k : args.v, row_of(prompt, kv_head, token0),
-                                              job % (kValueDim / 2) * 2, prompt.oldest - token0,
-                                              prompt.newest - token0);
+                                              job % (kValueDim / 2) * 2, from, to);
     }
+  }
+  FORGE_DEVICE static void load_keys(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
+    if (is_inside(prompt, chunk))
+      load_keys_of<true>(args, prompt, kv_head, chunk, next);
+    else
+      load_keys_of<false>(args, prompt, kv_head, chunk, next);
+  }
+  FORGE_DEVICE static void load_values(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
+    if (is_inside(prompt, chunk))
+      load_values_of<true>(args, prompt, kv_head, chunk, next);
+    else
+      load_values_of<false>(args, prompt, kv_head, chunk, next);
   }
   /// Stores loaded keys in shared memory.
   FORGE_DEVICE static void store_keys(TileLds& lds, const Next& next) {
@@ -200,8 +215,9 @@ struct AttentionTiles {
     for (int i = 0; i < kKeyTakes; ++i) {
       const int job = i * kThreads + own_thread(), unit = job % (kHeadDim / 8), key = job / (kHeadDim / 8);
       if (job < C::kChunk * kHeadDim / 8)
-        lds.units.set(kKeys + unit / kUnitsOfRow * C::kChunk * kUnitsOfRow + unit_place(key, unit % kUnitsOfRow),
-                      next.keys[i].expand());
+        lds.units.set(
+            kKeys + unit / kUnitsOfRow * C::kChunk * kUnitsOfRow + unit_place(row_of_key(key), unit % kUnitsOfRow),
+            next.keys[i].expand());
     }
   }
   /// Stores loaded values, transposed: a thread has two dimensions of eight tokens, and makes one unit (eight tokens)
@@ -213,8 +229,7 @@ struct AttentionTiles {
       if (job >= C::kChunk / 8 * (kValueDim / 2)) continue;
       if constexpr (Format::kScaled) {
         const int token0 = chunk * C::kChunk + unit * 8;
-        if (chunk * C::kChunk < prompt.oldest || chunk * C::kChunk + C::kChunk - 1 > prompt.newest)
-          next.values[i].keep_scales(prompt.oldest - token0, prompt.newest - token0);
+        if (!is_inside(prompt, chunk)) next.values[i].keep_scales(prompt.oldest - token0, prompt.newest - token0);
       }
       u32 two[8];
       next.values[i].expand(two);
@@ -230,12 +245,12 @@ struct AttentionTiles {
     }
   }
 
-  /// Loads the wave's queries, times the scale, as fragments. They pass through the wave's region for weights, which is
-  /// not in use yet. Rows that do not exist are zeros.
+  /// Loads the wave's queries, times the scale, as fragments. They pass through the wave's own region. Rows that
+  /// do not exist are zeros.
   FORGE_DEVICE static void load_query(const Args& args, const Prompt& prompt, int head, int row0, TileLds& lds,
                                       Query& query) {
     constexpr float kFactor = C::kSoftcap > 0 ? C::kScale : C::kScale * Rows::kLog2E;
-    const int place = kWeights + wave_id() * kWaveWeights, first = slab0();
+    const int place = kOwn + wave_id() * kOwnUnits, first = slab0();
     FORGE_UNROLL
     for (int slab = 0; slab < kPartSlabs; ++slab) {
       FORGE_UNROLL
@@ -254,12 +269,15 @@ struct AttentionTiles {
         lds.units.set(place + unit_place(row, unit), halves);
       }
       barrier();
-      fetch_a<T>(lds.units, place, query[slab]);
+      if constexpr (kAcross)
+        fetch_b<T>(lds.units, place, query[slab]);
+      else
+        fetch_a<T>(lds.units, place, query[slab]);
       barrier();
     }
   }
 
-  /// scores += Q * K^T of a chunk, over the wave's columns.
+  /// scores += queries * keys of a chunk, over the wave's columns.
   FORGE_DEVICE static void multiply_keys(const Query& query, const TileLds& lds, Scores& scores) {
     const int first = slab0(), keys = kKeys + first * C::kChunk * kUnitsOfRow;
     FORGE_UNROLL
@@ -267,10 +285,19 @@ struct AttentionTiles {
       if (!has_slab(first, slab)) continue;
       FORGE_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
-        U32x4 b[T::kBUnits];
-        fetch_b<T>(lds.units, keys + (slab * C::kChunk + n * T::kN) * kUnitsOfRow, b);
+        const int tile = keys + (slab * C::kChunk + n * T::kN) * kUnitsOfRow;
+        U32x4 units[kAcross ? T::kAUnits : T::kBUnits];
+        if constexpr (kAcross)
+          fetch_a<T>(lds.units, tile, units);
+        else
+          fetch_b<T>(lds.units, tile, units);
         FORGE_UNROLL
-        for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, query[slab], b, scores[n]);
+        for (int half = 0; half < kHalves; ++half) {
+          if constexpr (kAcross)
+            multiply_half<T>(half, units, query[slab], scores[n]);
+          else
+            multiply_half<T>(half, query[slab], units, scores[n]);
+        }
       }
     }
   }
@@ -282,17 +309,17 @@ struct AttentionTiles {
       F32x4 four;
       FORGE_UNROLL
       for (int j = 0; j < 4; ++j) four.at[j] = scores[(u * 4 + j) / T::Fragments::kC][(u * 4 + j) % T::Fragments::kC];
-      lds.units.set(kWeights + wave_id() * kWaveWeights + u * kWave + lane_id(), __builtin_bit_cast(U32x4, four));
+      lds.units.set(kOwn + wave_id() * kOwnUnits + u * kWave + lane_id(), __builtin_bit_cast(U32x4, four));
     }
   }
   FORGE_DEVICE static void add_scores(const TileLds& lds, Scores& scores) {
-    const int first = kWeights + wave_id() / kParts * kParts * kWaveWeights + lane_id();
+    const int first = kOwn + wave_id() / kParts * kParts * kOwnUnits + lane_id();
     FORGE_UNROLL
     for (int u = 0; u < kScoreUnits; ++u) {
       F32x4 sum{};
       FORGE_UNROLL
       for (int part = 0; part < kParts; ++part) {
-        const auto four = __builtin_bit_cast(F32x4, lds.units.get(first + part * kWaveWeights + u * kWave));
+        const auto four = __builtin_bit_cast(F32x4, lds.units.get(first + part * kOwnUnits + u * kWave));
         FORGE_UNROLL
         for (int j = 0; j < 4; ++j) sum.at[j] += four.at[j];
       }
@@ -301,72 +328,31 @@ struct AttentionTiles {
     }
   }
 
-  /// Updates the online softmax by the scores of a chunk, scales the output to the new maxima and writes the weights to
-  /// shared memory. position: of the wave's first row; slope: its head's ALiBi, if any. A row sees a key if the key is
-  /// not newer than the row and lies in its window and its chunk. Masked scores are 2 * kLowest, so that their weight
-  /// is 0 even while the maximum is kLowest.
-  FORGE_DEVICE static void update_weights(Scores& scores, int chunk, int position, [[maybe_unused]] float slope,
-                                          TileLds& lds, State& state) {
-    keep_schedule();
-    const int lane = lane_id(), key0 = chunk * C::kChunk;
-    float maxima[T::kRowsOfLane], keep[T::kRowsOfLane];
-    FORGE_UNROLL
-    for (int r = 0; r < T::kRowsOfLane; ++r) maxima[r] = Rows::kLowest;
-    FORGE_UNROLL
-    for (int n = 0; n < kKeyTiles; ++n) {
-      FORGE_UNROLL
-      for (int i = 0; i < T::Fragments::kC; ++i) {
-        const int behind = position + T::c_row(lane, i) - (key0 + n * T::kN + T::c_column(lane, i));
-        if constexpr (C::kSoftcap > 0) scores[n][i] = softcap(scores[n][i], C::kSoftcap) * Rows::kLog2E;
-        if constexpr (C::kAlibi > 0) scores[n][i] -= slope * static_cast<float>(behind);
-        bool seen = behind >= 0 && (C::kWindow == 0 || behind < C::kWindow);
-        if constexpr (C::kChunkedTo > 0) seen = seen && behind <= (position + T::c_row(lane, i)) % C::kChunkedTo;
-        scores[n][i] = seen ? scores[n][i] : 2 * Rows::kLowest;
-        maxima[T::row_of(i)] = max_of(maxima[T::row_of(i)], scores[n][i]);
-      }
-    }
-    FORGE_UNROLL
-    for (int r = 0; r < T::kRowsOfLane; ++r) {
-      const float maximum = max_of(state.maximum[r], max_lanes<T::kRowLanes>(maxima[r]));
-      keep[r] = exp2_of(state.maximum[r] - maximum);
-      state.maximum[r] = maximum;
-      state.sum[r] *= keep[r];
-    }
-    const int place = kWeights + wave_id() * kWaveWeights;
-    FORGE_UNROLL
-    for (int n = 0; n < kKeyTiles; ++n) {
-      FORGE_UNROLL
-      for (int i = 0; i < T::Fragments::kC; ++i) {
-        scores[n][i] = exp2_of(scores[n][i] - state.maximum[T::row_of(i)] + kRaise);
-        state.sum[T::row_of(i)] += scores[n][i];
-        const int key = n * T::kN + T::c_column(lane, i), slab = place + key / kSlab * kRowsOfWave * kUnitsOfRow;
-        const int half = (slab + unit_place(T::c_row(lane, i), key % kSlab / 8)) * 8 + key % 8;
-        if constexpr (!T::kPairsInRow)
-          lds.units.set_half(half, f16_of_f32(scores[n][i]));
-        else if (i % 2 == 1)
-          lds.units.set_word(half / 2, f16_pair(scores[n][i - 1], scores[n][i]));
-      }
-    }
-    FORGE_UNROLL
-    for (int d = 0; d < kPartSlabs * kSlabTiles; ++d) {
-      FORGE_UNROLL
-      for (int i = 0; i < T::Fragments::kC; ++i) state.out[d][i] *= keep[T::row_of(i)];
-    }
-  }
   /// out += weights * values of the chunk.
-  FORGE_DEVICE static void add_values(const TileLds& lds, State& state) {
+  FORGE_DEVICE static void add_values(const TileLds& lds, const Weights& weights, State& state) {
     const int first = slab0();
     FORGE_UNROLL
     for (int slab = 0; slab < kKeySlabs; ++slab) {
-      U32x4 a[T::kAUnits];
-      fetch_a<T>(lds.units, kWeights + wave_id() * kWaveWeights + slab * kRowsOfWave * kUnitsOfRow, a);
       FORGE_UNROLL
-      for (int d = 0; d < kPartSlabs * kSlabTiles; ++d) {
+      for (int d = 0; d < kOutTiles; ++d) {
         if (!has_values(first, d / kSlabTiles)) continue;
-        U32x4 b[T::kBUnits];
-        fetch_b<T>(lds.units, kValues + (slab * kValueDim + first * kSlab + d * T::kN) * kUnitsOfRow, b);
+        const int tile = kValues + (slab * kValueDim + first * kSlab + d * T::kN) * kUnitsOfRow;
+        U32x4 units[kAcross ? T::kAUnits : T::kBUnits];
+        if constexpr (kAcross)
+          fetch_a<T>(lds.units, tile, units);
+        else
+          fetch_b<T>(lds.units, tile, units);
         FORGE_UNROLL
-        for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, a, b, state.out[d]);
+        for (int half = 0; half < kHalves; ++half) {
+          u32 words[(kAcross ? T::Fragments::kA : T::Fragments::kB) / 2];
+          if constexpr (kAcross) {
+            words_of_a<T>(half, units, words);
+            multiply_fragments<T>(words, weights[slab * kHalves + half], state.out[d]);
+          } else {
+            words_of_b<T>(half, units, words);
+            multiply_fragments<T>(weights[slab * kHalves + half], words, state.out[d]);
+          }
+        }
         if (d % 4 == 3) keep_schedule();  // otherwise the compiler hoists the loads of all values and spills
       }
     }
@@ -378,11 +364,11 @@ struct AttentionTiles {
   FORGE_DEVICE static void write(const Args& args, const Prompt& prompt, int head, int row0, TileLds& lds,
                                  State& state) {
     constexpr int kTiles = 16 / T::kN;
-    const int lane = lane_id(), place = wave_id() * kRowsOfWave * 16, first = slab0();
+    const int lane = lane_id(), place = wave_id() * kRowsOfWave * kOutStride, first = slab0();
     FORGE_UNROLL
-    for (int r = 0; r < T::kRowsOfLane; ++r) {
-      float sum = sum_lanes<T::kRowLanes>(state.sum[r]);
-      if constexpr (C::kSinks) sum += exp2_of(load(args.sinks + head) * Rows::kLog2E - state.maximum[r] + kRaise);
+    for (int r = 0; r < kQueriesOfLane; ++r) {
+      float sum = Tiles::sum_of_query(state.sum[r]);
+      if constexpr (C::kSinks) sum += exp2_of(load(args.sinks + head) * Rows::kLog2E - state.maximum[r]);
       state.sum[r] = sum > 0 ? 1.0f / sum : 0.0f;
     }
     const int written = whole_tiles(prompt.count);
@@ -392,14 +378,14 @@ struct AttentionTiles {
       for (int n = 0; n < kTiles; ++n) {
         FORGE_UNROLL
         for (int i = 0; i < T::Fragments::kC; ++i)
-          lds.out.set(place + T::c_row(lane, i) * 16 + n * T::kN + T::c_column(lane, i),
-                      state.out[d16 * kTiles + n][i] * state.sum[T::row_of(i)]);
+          lds.out.set(place + query_at(i) * kOutStride + n * T::kN + other_at(i),
+                      state.out[d16 * kTiles + n][i] * state.sum[own_query(i)]);
       }
       barrier();
       FORGE_UNROLL
       for (int i = 0; i < kRowsOfWave * 16 / kWave; ++i) {
         const int at = i * kWave + lane, row = row0 + at / 16, t = prompt.t0 + row;
-        const float value = row < prompt.count ? lds.out.get(place + at) : 0.0f;
+        const float value = row < prompt.count ? lds.out.get(place + at / 16 * kOutStride + at % 16) : 0.0f;
         Rows::write(args, t, head * kValueDim + first * kSlab + d16 * 16 + at % 16, value,
                     row < written && t < C::kTokensTotal && has_values(first, d16 * 16 / kSlab));
       }
@@ -422,7 +408,7 @@ struct AttentionTiles {
     load_query(args, prompt, head, row0, lds, query);
     State state = {};
     FORGE_UNROLL
-    for (int r = 0; r < T::kRowsOfLane; ++r) state.maximum[r] = Rows::kLowest;
+    for (int r = 0; r < kQueriesOfLane; ++r) state.maximum[r] = Rows::kLowest;
     FORGE_LOOP
     for (int chunk = first; chunk <= last; ++chunk) {
       store_keys(lds, next);
@@ -436,7 +422,8 @@ struct AttentionTiles {
       }
       keep_schedule();
       const bool sees = row0 < prompt.count && chunk * C::kChunk < position + kRowsOfWave;
-      Scores scores = {};
+      Scores scores;
+      Tiles::begin(state, scores);
       if (sees) multiply_keys(query, lds, scores);
       if constexpr (kParts > 1) {
         store_scores(scores, lds);
@@ -447,9 +434,14 @@ struct AttentionTiles {
         if (chunk < last) load_keys(args, prompt, kv_head, chunk + 1, next);
         keep_schedule();
       }
-      if (sees) update_weights(scores, chunk, position, slope, lds, state);
-      barrier();
-      if (sees) add_values(lds, state);
+      if (sees) {
+        keep_schedule();
+        if constexpr (C::kSoftcap > 0) Tiles::cap(state, scores);
+        Tiles::mask(scores, chunk, position, slope);
+        Weights weights;
+        Tiles::update_weights(scores, state, weights);
+        add_values(lds, weights, state);
+      }
       barrier();
     }
     write(args, prompt, head, row0, lds, state);

@@ -38,6 +38,11 @@
 // Rows of sums, for reductions along a row of C: kRowLanes neighbouring lanes share a row; a lane has elements of
 // kRowsOfLane rows, and its element i is in its row number row_of(i). If kPairsInRow, elements 2i and 2i + 1 are
 // neighbours in one row.
+//
+// Sums as a factor of a next product, whose other factor has 32 columns of k in shared memory, without moving them more
+// than they must. AMD: two tiles one above the other become Bt (stack_sums) in an order of their own: row_of_k(k) is the
+// row that becomes column k, and k_of_sum(lane, n, i) the column that element i of tile n becomes. Where sums are made of
+// rows in that order, columns come in theirs. NVIDIA: two tiles side by side are a fragment of A (join_sums).
 
 #include "kernels/gpu/prelude/prelude.h"
 
@@ -110,6 +115,14 @@ struct AmdUnits {
   static constexpr int a_unit(int lane, int j) { return Units == 4 ? j : 2 * j + lane / 16; }
   static constexpr int b_unit(int lane, int j) { return a_unit(lane, j); }
   static constexpr int a_word(int step, int w) { return step * (2 * Units) + w; }
+  static constexpr int row_of_k(int k) {
+    return Units == 1   ? k % 8 / 4 * 16 + k / 8 * 4 + k % 4
+           : Units == 4 ? k / 16 * 16 + k % 8 * 2 + k % 16 / 8
+                        : k;
+  }
+  static constexpr int k_of_sum(int lane, int n, int i) {
+    return Units == 1 ? lane / 16 * 8 + n * 4 + i : n * 16 + lane / 16 * 8 + i;
+  }
   static constexpr int b_word(int step, int w) { return a_word(step, w); }
 };
 /// mfma_f32_16x16x16f16 and mfma_f32_16x16x16bf16_1k, gfx90a to gfx950.
@@ -273,12 +286,38 @@ FORGE_DEVICE void transpose_sums(const float (&c)[Tile::Fragments::kC], u32 (&b)
       b[w] = column % 2 == 0 ? low_halves(first, second) : high_halves(first, second);
     } else if constexpr (Tile::kGroups == 1) {
       const u32 other = shuffle_xor<16>(words[w]);
-      const u32 even = lane_id() < 16 ? words[w] : other, odd = lane_id() < 16 ? other : words[w];
-      b[2 * w] = low_halves(even, odd);
-      b[2 * w + 1] = high_halves(even, odd);
+      b[2 * w] = permute(other, words[w], lane_id() < 16 ? 0x05040100u : 0x01000504u);
+      b[2 * w + 1] = permute(other, words[w], lane_id() < 16 ? 0x07060302u : 0x03020706u);
     } else {
       b[w] = words[w];
     }
+  }
+}
+
+/// The lane's fragment of B of which the tile of sums, in f16, is Bt's columns in the order of row_of_k. AMD only.
+template <class Tile>
+FORGE_DEVICE void stack_sums(const float (&c)[Tile::Fragments::kC], u32 (&b)[Tile::Fragments::kB / 2]) {
+  constexpr int kWords = Tile::Fragments::kC / 2;
+  FORGE_UNROLL
+  for (int w = 0; w < kWords; ++w) {
+    const u32 word = f16_pair(c[2 * w], c[2 * w + 1]);
+    if constexpr (Tile::kGroups == 1) {  // each half of the wave has half of the rows, and both need all
+      b[w] = from_half<0>(word);
+      b[kWords + w] = from_half<1>(word);
+    } else {
+      b[w] = word;
+    }
+  }
+}
+/// The lane's fragment of A made of two tiles of sums side by side, in f16: their columns are those of k. NVIDIA only.
+template <class Tile>
+FORGE_DEVICE void join_sums(const float (&left)[Tile::Fragments::kC], const float (&right)[Tile::Fragments::kC],
+                            u32 (&a)[Tile::Fragments::kA / 2]) {
+  static_assert(Tile::kPairsInRow && Tile::Fragments::kA == 8 && Tile::kN * 2 == Tile::kK);
+  FORGE_UNROLL
+  for (int w = 0; w < 2; ++w) {
+    a[w] = f16_pair(left[2 * w], left[2 * w + 1]);
+    a[2 + w] = f16_pair(right[2 * w], right[2 * w + 1]);
   }
 }
 
@@ -299,24 +338,33 @@ FORGE_DEVICE void multiply_fragments(const u32 (&a)[Tile::Fragments::kA / 2], co
   FORGE_UNROLL
   for (int i = 0; i < Fragments::kC; ++i) sums[i] = f.c[i];
 }
-/// Multiplies one half of the 32 columns: sums += a * b. b: the words of the lane's fragment.
+/// The words of the lane's fragment of A (words_of_b: of B) in one half of the 32 columns, of the units as fetched.
+template <class Tile>
+FORGE_DEVICE void words_of_a(int half, const U32x4 (&a)[Tile::kAUnits], u32 (&words)[Tile::Fragments::kA / 2]) {
+  FORGE_UNROLL
+  for (int w = 0; w < Tile::Fragments::kA / 2; ++w)
+    words[w] = a[Tile::a_word(half, w) / 4].at[Tile::a_word(half, w) % 4];
+}
+template <class Tile>
+FORGE_DEVICE void words_of_b(int half, const U32x4 (&b)[Tile::kBUnits], u32 (&words)[Tile::Fragments::kB / 2]) {
+  FORGE_UNROLL
+  for (int w = 0; w < Tile::Fragments::kB / 2; ++w)
+    words[w] = b[Tile::b_word(half, w) / 4].at[Tile::b_word(half, w) % 4];
+}
+/// Multiplies one half of the 32 columns: sums += a * b. a: as fetch_a has it; b: the words of the lane's fragment.
 template <class Tile>
 FORGE_DEVICE void multiply_words(int half, const U32x4 (&a)[Tile::kAUnits], const u32 (&b)[Tile::Fragments::kB / 2],
                                  float (&sums)[Tile::Fragments::kC]) {
-  constexpr int kWords = Tile::Fragments::kA / 2;
-  u32 words[kWords];
-  FORGE_UNROLL
-  for (int w = 0; w < kWords; ++w) words[w] = a[Tile::a_word(half, w) / 4].at[Tile::a_word(half, w) % 4];
+  u32 words[Tile::Fragments::kA / 2];
+  words_of_a<Tile>(half, a, words);
   multiply_fragments<Tile>(words, b, sums);
 }
 /// The same with b as fetch_b has it.
 template <class Tile>
 FORGE_DEVICE void multiply_half(int half, const U32x4 (&a)[Tile::kAUnits], const U32x4 (&b)[Tile::kBUnits],
                                 float (&sums)[Tile::Fragments::kC]) {
-  constexpr int kWords = Tile::Fragments::kB / 2;
-  u32 words[kWords];
-  FORGE_UNROLL
-  for (int w = 0; w < kWords; ++w) words[w] = b[Tile::b_word(half, w) / 4].at[Tile::b_word(half, w) % 4];
+  u32 words[Tile::Fragments::kB / 2];
+  words_of_b<Tile>(half, b, words);
   multiply_words<Tile>(half, a, words, sums);
 }
 

@@ -40,11 +40,11 @@ FORGE_DEVICE float sum_teams(float value) {
   else
     return value;
 }
-/// Their maximum.
+/// Their maximum; no value is NaN.
 template <int Lanes>
 FORGE_DEVICE float max_teams(float value) {
   if constexpr (Lanes < kWave)
-    return max_teams<2 * Lanes>(max_of(value, shuffle_xor<Lanes>(value)));
+    return max_teams<2 * Lanes>(larger_of(value, shuffle_xor<Lanes>(value)));
   else
     return value;
 }

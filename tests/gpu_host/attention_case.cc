@@ -72,7 +72,7 @@ struct Cache {
       for (int token = 0; token < length; ++token)
         for (int head = 0; head < kv_heads; ++head) {
           if (!is_seen(token, head)) continue;
-          k.put(index(s, token, head), random_floats(c.heads.dim));
+          k.put(index(s, token, head), random_floats(c.heads.dim, 1 + c.growth * static_cast<float>(token)));
           v.put(index(s, token, head), random_floats(c.heads.dim));
         }
     }

@@ -62,6 +62,7 @@ struct AttentionProblem {
   AttentionSelection selection = {};
   int narrow = 0;          ///< > 0: columns of a value, fewer than those of a key
   DType kv = DType::kF16;  ///< type of the cache
+  float growth = 0;        ///< keys are larger by so much for each position, so that later scores are the highest
   [[nodiscard]] int value_dim() const { return latent > 0 ? latent : narrow > 0 ? narrow : heads.dim; }
   [[nodiscard]] int total() const { return static_cast<int>(rows.size()); }
   [[nodiscard]] int real() const {

@@ -62,12 +62,15 @@ struct TilesCase {
   Instruction instruction;
   bool latent = false;
   DType kv = DType::kF16;
+  float growth = 0;
   /// With 4, a block has two of the single rows of step 2.
   [[nodiscard]] int row_turns() const { return step % 2 == 0 ? 4 : 1; }
   [[nodiscard]] AttentionProblem problem() const {
     AttentionProblem problem{shape.heads, mask, output, block_tokens, rows_of(step), 1, 3e-3};
     (latent ? problem.latent : problem.narrow) = shape.narrow;
     problem.kv = kv;
+    problem.growth = growth;
+    if (growth > 0) problem.tolerance = 2e-2;  // large scores of F16 queries
     return problem;
   }
 };
@@ -118,6 +121,15 @@ TEST_CASE("attention by matrix instructions gives softmax(q k) v for prompts and
   for (const auto& at : cases_of(sizes, fits))
     cases.push_back({kShapes[at[0]], kChunks[at[1]], kAttentionMasks[at[2]], AttentionOutput(at[3]),
                      kBlockTokens[at[4]], at[5], kInstructions[at[6]]});
+  check_all(cases);
+}
+
+TEST_CASE("attention by matrix instructions scales what it has summed when a maximum rises far") {
+  std::vector<TilesCase> cases;
+  for (const auto& instruction : kInstructions)
+    for (const auto& [shape, chunk] : {std::pair{0, 32}, {0, 64}, {1, 32}, {4, 32}})
+      for (const int step : {0, 1})
+        cases.push_back({kShapes[shape], chunk, {}, kStored, 16, step, instruction, false, DType::kF16, 0.1F});
   check_all(cases);
 }
 

@@ -115,10 +115,6 @@ FORGE_DEVICE u32 bf16_pair(float low, float high) {
   const u32 a = __builtin_bit_cast(u32, low), b = __builtin_bit_cast(u32, high);
   return permute(b + 0x7fffu + (b >> 16 & 1u), a + 0x7fffu + (a >> 16 & 1u), 0x07060302u);
 }
-/// Rounds two floats to f16 and packs them, `low` in the low half.
-FORGE_DEVICE u32 f16_pair(float low, float high) {
-  return f16_of_f32(low) | static_cast<u32>(f16_of_f32(high)) << 16;
-}
 /// Bytes 2 I and 2 I + 1 of a word as two f16, plus kHalfBias: a byte becomes the low mantissa bits of 1024.
 template <int I>
 FORGE_DEVICE u32 byte_halves(u32 word) {

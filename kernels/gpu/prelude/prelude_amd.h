@@ -143,6 +143,13 @@ FORGE_DEVICE T shuffle_xor(T value) {
     return shuffle(value, static_cast<int>(__builtin_amdgcn_workitem_id_x() % FORGE_WAVE) ^ Mask);
 }
 
+/// The value of the lane with the same number within a half of the wave of 32: of the lower half, or the upper one.
+template <int Half>
+FORGE_DEVICE u32 from_half(u32 value) {
+  static_assert(kWave == 32 && (Half == 0 || Half == 1));
+  return static_cast<u32>(__builtin_amdgcn_ds_swizzle(static_cast<int>(value), 0xf | Half << 9));
+}
+
 /// Selects four of eight bytes. Byte i of the result is the one that byte i of `selector` names: 0..3 are the bytes of
 /// `second`, 4..7 those of `first`, lowest first.
 FORGE_DEVICE u32 permute(u32 first, u32 second, u32 selector) {
@@ -170,6 +177,10 @@ FORGE_DEVICE u16 f16_of_f32(float value) {
 namespace detail {
 using HalfPair = _Float16 __attribute__((ext_vector_type(2)));
 }
+/// Rounds two floats to f16 and packs them, `low` in the low half.
+FORGE_DEVICE u32 f16_pair(float low, float high) {
+  return __builtin_bit_cast(u32, detail::HalfPair{static_cast<_Float16>(low), static_cast<_Float16>(high)});
+}
 /// a + b of two packed f16.
 FORGE_DEVICE u32 add_halves(u32 a, u32 b) {
   return __builtin_bit_cast(u32, __builtin_bit_cast(detail::HalfPair, a) + __builtin_bit_cast(detail::HalfPair, b));
@@ -179,6 +190,16 @@ FORGE_DEVICE u32 fma_halves(u32 a, u32 b, u32 c) {
 #pragma clang fp contract(fast)
   return __builtin_bit_cast(u32, __builtin_bit_cast(detail::HalfPair, a) * __builtin_bit_cast(detail::HalfPair, b) +
                                      __builtin_bit_cast(detail::HalfPair, c));
+}
+/// The larger of two numbers, which are not NaN, in one instruction.
+FORGE_DEVICE float larger_of(float a, float b) {
+  return __builtin_amdgcn_fmed3f(a, b, __builtin_inff());
+}
+/// True in all lanes if `condition` is in one of the wave's. All lanes call it together. hipRTC 5.2 knows no ballot of a
+/// wave of 64.
+FORGE_DEVICE bool any_lane(bool condition) {
+  constexpr int kNotEqual = 33;
+  return __builtin_amdgcn_uicmp(static_cast<u32>(condition), 0u, kNotEqual) != 0;
 }
 /// 2^value with the hardware's accuracy; 0 where the result is subnormal. Compilers without the builtin (hipRTC 5.2)
 /// add instructions that keep subnormal results.

@@ -86,6 +86,10 @@ T shuffle_xor(T value, Site site = Site::here()) {
   static_assert(sizeof(T) == 4 && Mask > 0 && Mask < kWave, "shuffles move 4 bytes within the wave");
   return shuffle(value, host_lanes->thread % kWave ^ Mask, site);
 }
+template <int Half>
+u32 from_half(u32 value, Site site = Site::here()) {
+  return shuffle(value, Half * 16 + host_lanes->thread % 16, site);
+}
 /// combine_lanes in one collective instead of one per step. Combines the same pairs in the same order as the butterfly
 /// of shuffle_xor<1>, <2>, <4>, ..., so the bits are the same.
 template <int Lanes, class Combine, class T>
@@ -106,6 +110,14 @@ inline int uniform(int value, Site site = Site::here()) {
   return first;
 }
 
+inline bool any_lane(bool condition, Site site = Site::here()) {
+  const int own = condition ? 1 : 0;
+  const auto all = static_cast<const int*>(host_lanes->meet(&own, sizeof own, site));
+  bool any = false;
+  for (int i = 0; i < kWave; ++i) any = any || all[i] != 0;
+  return any;
+}
+
 inline i32 dot4(u32 a, u32 b, i32 c) {
   for (int i = 0; i < 4; ++i) c += static_cast<i8>(a >> 8 * i) * static_cast<i8>(b >> 8 * i);
   return c;
@@ -123,6 +135,9 @@ inline float f32_of_f16(u16 bits) {
 }
 inline u16 f16_of_f32(float value) {
   return quant::f16_of_f32(value);
+}
+inline u32 f16_pair(float low, float high) {
+  return f16_of_f32(low) | static_cast<u32>(f16_of_f32(high)) << 16;
 }
 /// Calls of(a, b, ...) for the low and the high f16 of each word, and packs the results.
 template <class Of, class... Words>
@@ -150,6 +165,9 @@ inline float inverse_sqrt_of(float value) {
 }
 inline float quotient_of(float a, float b) {
   return a / b;
+}
+inline float larger_of(float a, float b) {
+  return a > b ? a : b;
 }
 inline float fma_of(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);

@@ -167,6 +167,12 @@ FORGE_DEVICE float quotient_of(float a, float b) {
   asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
   return quotient;
 }
+FORGE_DEVICE float larger_of(float a, float b) {
+  return fmaxf(a, b);
+}
+FORGE_DEVICE bool any_lane(bool condition) {
+  return __any_sync(0xffffffffu, condition) != 0;
+}
 FORGE_DEVICE float fma_of(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 }

@@ -35,13 +35,19 @@ TEST_CASE("matrix instructions serve prefill, where the target has them and the 
   CHECK(!choose(card, 2048, 2048, 512, on, {.multiple_of = 96}).has_value());
   CHECK(!choose_tiles(card, DType::kF32, 2048, 2048, 512, 1, 0, {}, on).has_value());
   // Many rows get large blocks, few rows small ones; where k is long, blocks share it instead.
-  const auto of = [&](std::int64_t rows, std::int64_t k) {
-    const auto config = *choose(card, rows, k, 512, on);
+  const auto of = [&](std::int64_t rows, std::int64_t k, std::int64_t tokens = 512) {
+    const auto config = *choose(card, rows, k, tokens, on);
     return std::array{config.rows, config.tokens, config.splits};
   };
   CHECK(of(16384, 2048) == std::array<std::int64_t, 3>{128, 256, 1});
-  CHECK(of(2048, 2048) == std::array<std::int64_t, 3>{128, 64, 1});
+  CHECK(of(2048, 2048) == std::array<std::int64_t, 3>{64, 64, 1});
   CHECK(of(4096, 14336) == std::array<std::int64_t, 3>{128, 256, 2});
+  // The fastest of those measured.
+  CHECK(of(2048, 8192) == std::array<std::int64_t, 3>{64, 128, 2});
+  CHECK(of(2048, 8192, 128) == std::array<std::int64_t, 3>{64, 64, 4});
+  CHECK(of(4096, 14336, 128) == std::array<std::int64_t, 3>{64, 128, 4});
+  CHECK(of(28672, 4096, 128) == std::array<std::int64_t, 3>{128, 128, 1});
+  CHECK(of(28672, 4096, 2048) == std::array<std::int64_t, 3>{128, 256, 1});
   // A tuned value is used or refused, never replaced.
   CHECK(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 32}})->rows == 32);
   CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 40}}), Error);
@@ -63,7 +69,11 @@ TEST_CASE("matmuls of few tokens use matrix instructions from 8 tokens on, or as
     return config && config->strips ? config->tokens : 0;
   };
   CHECK((of_4_bits(card, 8) == 8 && of_4_bits(square, 8) == 16 && of_4_bits(card, 4) == 0));
-  // Weights of 8 bits and more, and those of experts, need more tokens.
+  // Floats need fewer tokens; integers of 8 bits, and weights of experts, more.
+  const auto of_floats = [&](std::int64_t of_step, std::int64_t experts) {
+    return choose_tiles(card, DType::kBF16, 2048, 2048, of_step, 1, experts, {}, on).has_value();
+  };
+  CHECK((of_floats(4, 0) && !of_floats(2, 0) && !of_floats(8, 16)));
   CHECK((!choose(card, 2048, 2048, 8, on).has_value() && choose(card, 2048, 2048, 16, on)->strips));
   CHECK(!choose_tiles(card, DType::kQ4_K, 2048, 2048, 8, 8, 128, {}, on).has_value());
   CHECK((tokens(card, 8, 8) == 8 && tokens(square, 8, 8) == 16));
