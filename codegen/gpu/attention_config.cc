@@ -32,9 +32,12 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
   out.parts = (attention.head_dim + part_max - 1) / part_max;
   const auto group = attention.heads / attention.kv_heads;
   const auto waves = out.parts == 1 ? kLanesWanted / target.wave : kWavesOfWide / out.parts;
+  // On AMD, where waves share the work of storing keys and values, rather a wave more than one fewer.
+  const bool full = target.vendor == driver::Vendor::kAmd;
+  const auto tiles_of = [&](std::int64_t heads) { return (waves + (full ? heads / 2 : 0)) / heads; };
   for (std::int64_t heads = 1; heads <= std::min(group, waves); ++heads)
-    if (group % heads == 0) out.heads = heads;
-  const auto tokens = std::max<std::int64_t>(1, waves / out.heads) * kTileRows;
+    if (group % heads == 0 && (!full || heads * tiles_of(heads) >= waves)) out.heads = heads;
+  const auto tokens = std::max<std::int64_t>(1, tiles_of(out.heads)) * kTileRows;
   out.tokens = std::clamp(tuned(tuning, "attention_tokens", tokens) / kTileRows * kTileRows, kTileRows, tokens);
   // Single rows follow each other, so a block rarely finds two of them.
   if (bounds.tokens % kRowTurns == 0 && bounds.tokens / kRowTurns >= std::max(kRowsApart, bounds.sequences))

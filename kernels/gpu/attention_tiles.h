@@ -49,7 +49,7 @@ struct AttentionTiles : ScoreTiles<C, RowsOf> {
   using Tiles::kAcross, Tiles::kKeySlabs, Tiles::kKeyTiles, Tiles::kOutTiles, Tiles::kPartDim, Tiles::kParts,
       Tiles::kPartSlabs, Tiles::kQueriesOfLane, Tiles::kRowsOfWave, Tiles::kSlabTiles, Tiles::other_at,
       Tiles::own_query, Tiles::query_at, Tiles::row_of_key;
-  using typename Tiles::Scores, typename Tiles::State, typename Tiles::Weights;
+  using typename Tiles::Scores, typename Tiles::State, typename Tiles::Weights, typename Tiles::Words;
   static constexpr int kWavesOfHead = C::kTileTokens / kRowsOfWave, kWaves = C::kWaves;
   using Rows = RowsOf;
   using Args = typename Rows::Args;
@@ -95,7 +95,7 @@ struct AttentionTiles : ScoreTiles<C, RowsOf> {
   union Lds {
     typename Rows::Lds rows;
     TileLds tile;
-    Shared<u32, 1> found;  ///< what one wave has found for all
+    Shared<u32, 1> found;  ///< turns with rows that no tile has
   };
 
   /// Rows t0 .. t0+count-1 of the step: one sequence, at positions `position` and following. Together they see
@@ -144,19 +144,6 @@ struct AttentionTiles : ScoreTiles<C, RowsOf> {
            position + count - 1,
            args.tables + static_cast<u64>(sequence) * C::kTableBlocks};
     return true;
-  }
-
-  /// The same for blocks of rows, of which one wave looks. All lanes of the block call it together.
-  FORGE_DEVICE static bool is_prompt(const Args& args, Lds& lds, int tile) {
-    if (wave_id() == 0) {
-      Prompt prompt{};
-      const bool found = find_prompt(args, tile, prompt);
-      if (lane_id() == 0) lds.found.set(0, found ? 1u : 0u);
-    }
-    barrier();
-    const bool found = uniform(static_cast<int>(lds.found.get(0))) != 0;
-    barrier();  // the block's own work takes the flag's place
-    return found;
   }
 
   /// The thread's number. For latent rows the places of a thread's units in a chunk are computed again for each chunk,
@@ -423,23 +410,39 @@ struct AttentionTiles : ScoreTiles<C, RowsOf> {
       keep_schedule();
       const bool sees = row0 < prompt.count && chunk * C::kChunk < position + kRowsOfWave;
       Scores scores;
-      Tiles::begin(state, scores);
-      if (sees) multiply_keys(query, lds, scores);
       if constexpr (kParts > 1) {
+        Tiles::begin(state, scores);
+        if (sees) multiply_keys(query, lds, scores);
         store_scores(scores, lds);
         barrier();  // the keys have been read
-        add_scores(lds, scores);
         store_values(prompt, chunk, lds, next);
-        barrier();  // the partial scores have been read
+        barrier();  // the values have been stored
         if (chunk < last) load_keys(args, prompt, kv_head, chunk + 1, next);
         keep_schedule();
       }
       if (sees) {
-        keep_schedule();
-        if constexpr (C::kSoftcap > 0) Tiles::cap(state, scores);
-        Tiles::mask(scores, chunk, position, slope);
+        const auto find_scores = [&] {
+          if constexpr (kParts > 1) {
+            add_scores(lds, scores);
+          } else {
+            Tiles::begin(state, scores);
+            multiply_keys(query, lds, scores);
+          }
+          keep_schedule();
+          if constexpr (C::kSoftcap > 0) Tiles::cap(state, scores);
+          Tiles::mask(scores, chunk, position, slope);
+        };
+        find_scores();
+        if (Tiles::has_new(state)) [[unlikely]]
+          Tiles::raise(scores, state);
+        Words words;
+        if (!Tiles::weigh(scores, words)) [[unlikely]] {  // rare, so it starts anew
+          find_scores();
+          Tiles::raise(scores, state);
+          Tiles::weigh(scores, words);
+        }
         Weights weights;
-        Tiles::update_weights(scores, state, weights);
+        Tiles::take(scores, words, state, weights);
         add_values(lds, weights, state);
       }
       barrier();
@@ -447,14 +450,27 @@ struct AttentionTiles : ScoreTiles<C, RowsOf> {
     write(args, prompt, head, row0, lds, state);
   }
 
-  /// The rows of block `id` of kRowBlocks that no tile has.
+  /// The rows of block `id` of kRowBlocks that no tile has. One wave looks for them, as most blocks have none.
   FORGE_DEVICE static void run_rows(const Args& args, Lds& lds, int id) {
+    if (wave_id() == 0) {
+      u32 found = 0;
+      FORGE_LOOP
+      for (int turn = 0; turn < C::kRowTurns; ++turn) {
+        const int t = (id + turn * kRowBlocks) / Rows::kJobs;
+        if (idle_tile(args.counts, kTokenCount, t)) break;
+        Prompt prompt{};
+        if (!find_prompt(args, t / C::kTileTokens, prompt)) found |= 1u << turn;
+      }
+      if (lane_id() == 0) lds.found.set(0, found);
+    }
+    barrier();
+    const u32 found = static_cast<u32>(uniform(static_cast<int>(lds.found.get(0))));
+    if (found == 0) return;
+    barrier();  // the rows' own work takes its place
     FORGE_LOOP
-    for (int turn = 0; turn < C::kRowTurns; ++turn, id += kRowBlocks) {
-      const int t = id / Rows::kJobs;
-      if (idle_tile(args.counts, kTokenCount, t)) return;
-      if (is_prompt(args, lds, t / C::kTileTokens)) continue;
-      Rows::run_block(args, lds.rows, id);
+    for (int turn = 0; turn < C::kRowTurns; ++turn) {
+      if ((found >> turn & 1) == 0) continue;
+      Rows::run_block(args, lds.rows, id + turn * kRowBlocks);
       barrier();
     }
   }

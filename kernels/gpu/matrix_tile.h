@@ -40,9 +40,9 @@
 // neighbours in one row.
 //
 // Sums as a factor of a next product, whose other factor has 32 columns of k in shared memory, without moving them more
-// than they must. AMD: two tiles one above the other become Bt (stack_sums) in an order of their own: row_of_k(k) is the
-// row that becomes column k, and k_of_sum(lane, n, i) the column that element i of tile n becomes. Where sums are made of
-// rows in that order, columns come in theirs. NVIDIA: two tiles side by side are a fragment of A (join_sums).
+// than they must. AMD: two tiles one above the other become Bt (stack_sums) in an order of their own: row_of_k(k) is
+// the row that becomes column k, and k_of_sum(lane, n, i) the column that element i of tile n becomes. Where sums are
+// made of rows in that order, columns come in theirs. NVIDIA: two tiles side by side are a fragment of A (join_sums).
 
 #include "kernels/gpu/prelude/prelude.h"
 
@@ -116,9 +116,7 @@ struct AmdUnits {
   static constexpr int b_unit(int lane, int j) { return a_unit(lane, j); }
   static constexpr int a_word(int step, int w) { return step * (2 * Units) + w; }
   static constexpr int row_of_k(int k) {
-    return Units == 1   ? k % 8 / 4 * 16 + k / 8 * 4 + k % 4
-           : Units == 4 ? k / 16 * 16 + k % 8 * 2 + k % 16 / 8
-                        : k;
+    return Units == 1 ? k % 8 / 4 * 16 + k / 8 * 4 + k % 4 : Units == 4 ? k / 16 * 16 + k % 8 * 2 + k % 16 / 8 : k;
   }
   static constexpr int k_of_sum(int lane, int n, int i) {
     return Units == 1 ? lane / 16 * 8 + n * 4 + i : n * 16 + lane / 16 * 8 + i;
@@ -294,30 +292,30 @@ FORGE_DEVICE void transpose_sums(const float (&c)[Tile::Fragments::kC], u32 (&b)
   }
 }
 
-/// The lane's fragment of B of which the tile of sums, in f16, is Bt's columns in the order of row_of_k. AMD only.
+/// The lane's fragment of B of which a tile of sums, as packed f16, is Bt's columns in the order of row_of_k. AMD only.
 template <class Tile>
-FORGE_DEVICE void stack_sums(const float (&c)[Tile::Fragments::kC], u32 (&b)[Tile::Fragments::kB / 2]) {
+FORGE_DEVICE void stack_sums(const u32 (&words)[Tile::Fragments::kC / 2], u32 (&b)[Tile::Fragments::kB / 2]) {
   constexpr int kWords = Tile::Fragments::kC / 2;
   FORGE_UNROLL
   for (int w = 0; w < kWords; ++w) {
-    const u32 word = f16_pair(c[2 * w], c[2 * w + 1]);
     if constexpr (Tile::kGroups == 1) {  // each half of the wave has half of the rows, and both need all
-      b[w] = from_half<0>(word);
-      b[kWords + w] = from_half<1>(word);
+      b[w] = from_half<0>(words[w]);
+      b[kWords + w] = from_half<1>(words[w]);
     } else {
-      b[w] = word;
+      b[w] = words[w];
     }
   }
 }
-/// The lane's fragment of A made of two tiles of sums side by side, in f16: their columns are those of k. NVIDIA only.
+/// The lane's fragment of A made of two tiles of sums side by side, as packed f16: their columns are those of k. NVIDIA
+/// only.
 template <class Tile>
-FORGE_DEVICE void join_sums(const float (&left)[Tile::Fragments::kC], const float (&right)[Tile::Fragments::kC],
+FORGE_DEVICE void join_sums(const u32 (&left)[Tile::Fragments::kC / 2], const u32 (&right)[Tile::Fragments::kC / 2],
                             u32 (&a)[Tile::Fragments::kA / 2]) {
   static_assert(Tile::kPairsInRow && Tile::Fragments::kA == 8 && Tile::kN * 2 == Tile::kK);
   FORGE_UNROLL
   for (int w = 0; w < 2; ++w) {
-    a[w] = f16_pair(left[2 * w], left[2 * w + 1]);
-    a[2 + w] = f16_pair(right[2 * w], right[2 * w + 1]);
+    a[w] = left[w];
+    a[2 + w] = right[w];
   }
 }
 

@@ -30,7 +30,8 @@ struct ScoreTiles {
   /// Weights, and their sum, are scaled by 2^kRaise, which cancels in the division. Without it small weights would be
   /// subnormal in F16: these have fewer bits, and gfx90a's matrix instructions treat them as zeros.
   static constexpr float kRaise = 10;
-  static constexpr float kRoom = 5;  ///< how far a maximum may rise before sums are scaled: weights stay below 2^16
+  /// Maxima are raised only where a weight would be more than 2^kMost, which F16 still has, not with each larger score.
+  static constexpr int kMost = 15;
 
   /// A lane's part of the online softmax: one maximum and sum per query that it has elements of, and its elements of
   /// the output, 16 queries by the wave's columns. `sum` is of the lane's own keys; sum_of_query() adds up those of a
@@ -40,6 +41,7 @@ struct ScoreTiles {
     float out[kOutTiles][T::Fragments::kC];
   };
   using Scores = float[kKeyTiles][T::Fragments::kC];
+  using Words = u32[kKeyTiles][T::Fragments::kC / 2];  ///< a chunk's weights, packed
   /// The weights of a chunk as fragments of the second product, one for each of its instructions' columns of k.
   using Weights = u32[kKeySlabs * kHalves][(kAcross ? T::Fragments::kB : T::Fragments::kA) / 2];
 
@@ -104,23 +106,31 @@ struct ScoreTiles {
     const bool whole = C::kChunkedTo == 0 && C::kAlibi == 0 && key0 + C::kChunk - 1 <= position &&
                        (C::kWindow == 0 || position + kRowsOfWave - 1 - key0 < C::kWindow);
     if (whole) return;
+    const int own_key = key0 + key_at(0, 0);
     FORGE_UNROLL
     for (int n = 0; n < kKeyTiles; ++n) {
       FORGE_UNROLL
       for (int i = 0; i < T::Fragments::kC; ++i) {
-        const int row = position + query_at(i), behind = row - (key0 + key_at(n, i));
-        if constexpr (C::kAlibi > 0) scores[n][i] -= slope * static_cast<float>(behind);
-        bool seen = behind >= 0 && (C::kWindow == 0 || behind < C::kWindow);
-        if constexpr (C::kChunkedTo > 0) seen = seen && behind <= row % C::kChunkedTo;
+        const int row = position + query_at(i), room = row - own_key,
+                  apart = key_at(n, i) - key_at(0, 0);  // a constant
+        if constexpr (C::kAlibi > 0) scores[n][i] -= slope * static_cast<float>(room - apart);
+        bool seen = apart <= room && (C::kWindow == 0 || apart > room - C::kWindow);
+        if constexpr (C::kChunkedTo > 0) seen = seen && apart >= room - row % C::kChunkedTo;
         scores[n][i] = seen ? scores[n][i] : 2 * Rows::kLowest;
       }
     }
   }
-  /// Updates the online softmax by the scores of a chunk, which are relative to base_of(), and makes their weights. If
-  /// a maximum has risen so far that weights would not fit into F16, it becomes the base, and the output is scaled to
-  /// it.
-  FORGE_DEVICE static void update_weights(Scores& scores, State& state, Weights& weights) {
-    float maximum[kQueriesOfLane];
+  /// True if a query of the wave has no maximum yet.
+  FORGE_DEVICE static bool has_new(const State& state) {
+    bool any = false;
+    FORGE_UNROLL
+    for (int r = 0; r < kQueriesOfLane; ++r) any = any || state.maximum[r] <= Rows::kLowest;
+    return any_lane(any);
+  }
+  /// Raises maxima to those of the scores, which are relative to base_of() and become relative to the new maxima, and
+  /// scales what has been summed to these.
+  FORGE_DEVICE static void raise(Scores& scores, State& state) {
+    float maximum[kQueriesOfLane], keep[kQueriesOfLane], rise[kQueriesOfLane];
     FORGE_UNROLL
     for (int r = 0; r < kQueriesOfLane; ++r) maximum[r] = 2 * Rows::kLowest;
     FORGE_UNROLL
@@ -128,47 +138,60 @@ struct ScoreTiles {
       FORGE_UNROLL
       for (int i = 0; i < T::Fragments::kC; ++i) maximum[own_query(i)] = larger_of(maximum[own_query(i)], scores[n][i]);
     }
-    bool risen = false;
     FORGE_UNROLL
     for (int r = 0; r < kQueriesOfLane; ++r) {
-      maximum[r] = base_of(state, r) + max_of_query(maximum[r]) - kRaise;
-      risen = risen || maximum[r] > state.maximum[r] + kRoom;
-    }
-    if (any_lane(risen)) [[unlikely]] {
-      float keep[kQueriesOfLane], rise[kQueriesOfLane];
-      FORGE_UNROLL
-      for (int r = 0; r < kQueriesOfLane; ++r) {
-        maximum[r] = larger_of(maximum[r], state.maximum[r]);
-        keep[r] = exp2_of(state.maximum[r] - maximum[r]);
-        rise[r] = maximum[r] - base_of(state, r);
-        state.maximum[r] = maximum[r];
-        state.sum[r] *= keep[r];
-      }
-      FORGE_UNROLL
-      for (int n = 0; n < kKeyTiles; ++n) {
-        FORGE_UNROLL
-        for (int i = 0; i < T::Fragments::kC; ++i) scores[n][i] -= rise[own_query(i)];
-      }
-      FORGE_UNROLL
-      for (int d = 0; d < kOutTiles; ++d) {
-        FORGE_UNROLL
-        for (int i = 0; i < T::Fragments::kC; ++i) state.out[d][i] *= keep[own_query(i)];
-      }
+      maximum[r] = larger_of(base_of(state, r) + max_of_query(maximum[r]) - kRaise, state.maximum[r]);
+      keep[r] = exp2_of(state.maximum[r] - maximum[r]);
+      rise[r] = maximum[r] - base_of(state, r);
+      state.maximum[r] = maximum[r];
+      state.sum[r] *= keep[r];
     }
     FORGE_UNROLL
     for (int n = 0; n < kKeyTiles; ++n) {
       FORGE_UNROLL
+      for (int i = 0; i < T::Fragments::kC; ++i) scores[n][i] -= rise[own_query(i)];
+    }
+    FORGE_UNROLL
+    for (int d = 0; d < kOutTiles; ++d) {
+      FORGE_UNROLL
+      for (int i = 0; i < T::Fragments::kC; ++i) state.out[d][i] *= keep[own_query(i)];
+    }
+  }
+  /// Makes the scores weights, and packs them. False if one of the wave's is more than 2^kMost: then a maximum has
+  /// risen since raise().
+  FORGE_DEVICE static bool weigh(Scores& scores, Words& words) {
+    constexpr u32 kMostBits = (15 + kMost) << 10, kBothMost = kMostBits << 16 | kMostBits;
+    u32 most = 0;
+    FORGE_UNROLL
+    for (int n = 0; n < kKeyTiles; ++n) {
+      FORGE_UNROLL
+      for (int w = 0; w < T::Fragments::kC / 2; ++w) {
+        scores[n][2 * w] = exp2_of(scores[n][2 * w]);
+        scores[n][2 * w + 1] = exp2_of(scores[n][2 * w + 1]);
+        words[n][w] = f16_pair_quickly(scores[n][2 * w], scores[n][2 * w + 1]);
+        most = n + w == 0 ? words[n][w] : larger_halves(most, words[n][w]);
+      }
+    }
+    return !any_lane(larger_halves(most, kBothMost) != kBothMost);
+  }
+  /// Adds the weights of a chunk to the sums, and makes fragments of them.
+  FORGE_DEVICE static void take(const Scores& scores, const Words& words, State& state, Weights& weights) {
+    FORGE_UNROLL
+    for (int n = 0; n < kKeyTiles; ++n) {
+      FORGE_UNROLL
       for (int i = 0; i < T::Fragments::kC; ++i) {
-        scores[n][i] = exp2_of(scores[n][i]);
-        state.sum[own_query(i)] += scores[n][i];
+        if constexpr (!kAcross)
+          state.sum[own_query(i)] += scores[n][i];
+        else if (i % 2 == 0)
+          state.sum[0] = sum_of_halves(words[n][i / 2], state.sum[0]);
       }
     }
     FORGE_UNROLL
     for (int k = 0; k < kKeySlabs * kHalves; ++k) {
       if constexpr (kAcross)
-        stack_sums<T>(scores[k], weights[k]);
+        stack_sums<T>(words[k], weights[k]);
       else
-        join_sums<T>(scores[2 * k], scores[2 * k + 1], weights[k]);
+        join_sums<T>(words[2 * k], words[2 * k + 1], weights[k]);
     }
   }
 };

@@ -1,6 +1,8 @@
 #include "codegen/gpu/code/walk.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "codegen/gpu/code/wave_rules.h"
@@ -237,7 +239,30 @@ class Walker {
         return turned != stays;
       }
     }
+    if (step.kind == Step::Kind::kOnVcc) {
+      const bool aside = leads_to(behind, target, loop);
+      if (aside != leads_to(target, behind, loop)) return aside;
+    }
     return step.kind == Step::Kind::kOnExec && step.if_set;
+  }
+
+  /// True if a way leads from one block to another, within one turn of the loop.
+  bool leads_to(std::size_t from, std::size_t to, std::size_t loop) {
+    if (from == kNoLoop || to == kNoLoop) return false;
+    const auto [known, added] = ways_.try_emplace({from, to, loop}, false);
+    if (!added) return known->second;
+    const auto header = loop == kNoLoop ? kNoLoop : flow_.loops[loop].header;
+    std::vector<bool> seen(flow_.blocks.size());
+    std::vector<std::size_t> open{from};
+    while (!open.empty()) {
+      const auto block = open.back();
+      open.pop_back();
+      if (block == to) return known->second = true;
+      if (block == header || seen[block]) continue;
+      seen[block] = true;
+      open.insert(open.end(), flow_.blocks[block].next.begin(), flow_.blocks[block].next.end());
+    }
+    return false;
   }
 
   const ControlFlow& flow_;
@@ -246,6 +271,7 @@ class Walker {
   WalkOptions options_;
   std::vector<Step> steps_;
   std::vector<std::size_t> block_at_;  ///< by instruction: the block that it starts
+  std::map<std::tuple<std::size_t, std::size_t, std::size_t>, bool> ways_;  ///< what leads_to() has found
   std::size_t vectors_ = 1;
   std::uint64_t executed_ = 0;
   WalkCounts counts_;

@@ -6,6 +6,8 @@
 //
 //   leaves a loop             the loop runs once
 //   s_cbranch_execz           some lane is on: not taken; s_cbranch_execnz: taken
+//   s_cbranch_vccz, vccnz     no lane asks the whole wave for more: of two ways, the one that leads into the other is
+//                             left out
 //   another                   not taken
 //
 // A grid too large for the budget is sampled: one block of each of so many equal parts stands for all.

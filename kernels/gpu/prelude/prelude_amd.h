@@ -181,6 +181,21 @@ using HalfPair = _Float16 __attribute__((ext_vector_type(2)));
 FORGE_DEVICE u32 f16_pair(float low, float high) {
   return __builtin_bit_cast(u32, detail::HalfPair{static_cast<_Float16>(low), static_cast<_Float16>(high)});
 }
+/// The same in one instruction, which rounds towards zero.
+FORGE_DEVICE u32 f16_pair_quickly(float low, float high) {
+  return __builtin_bit_cast(u32, __builtin_amdgcn_cvt_pkrtz(low, high));
+}
+/// The larger ones of two packed f16 that are not negative.
+FORGE_DEVICE u32 larger_halves(u32 a, u32 b) {
+  using Two = u16 __attribute__((ext_vector_type(2)));
+  return __builtin_bit_cast(u32, __builtin_elementwise_max(__builtin_bit_cast(Two, a), __builtin_bit_cast(Two, b)));
+}
+/// sum + both of the packed f16.
+FORGE_DEVICE float sum_of_halves(u32 pair, float sum) {
+  constexpr u32 kOnes = 0x3c003c00;
+  return __builtin_amdgcn_fdot2(__builtin_bit_cast(detail::HalfPair, pair), __builtin_bit_cast(detail::HalfPair, kOnes),
+                                sum, false);
+}
 /// a + b of two packed f16.
 FORGE_DEVICE u32 add_halves(u32 a, u32 b) {
   return __builtin_bit_cast(u32, __builtin_bit_cast(detail::HalfPair, a) + __builtin_bit_cast(detail::HalfPair, b));
@@ -195,8 +210,8 @@ FORGE_DEVICE u32 fma_halves(u32 a, u32 b, u32 c) {
 FORGE_DEVICE float larger_of(float a, float b) {
   return __builtin_amdgcn_fmed3f(a, b, __builtin_inff());
 }
-/// True in all lanes if `condition` is in one of the wave's. All lanes call it together. hipRTC 5.2 knows no ballot of a
-/// wave of 64.
+/// True in all lanes if `condition` is in one of the wave's. All lanes call it together. hipRTC 5.2 knows no ballot of
+/// a wave of 64.
 FORGE_DEVICE bool any_lane(bool condition) {
   constexpr int kNotEqual = 33;
   return __builtin_amdgcn_uicmp(static_cast<u32>(condition), 0u, kNotEqual) != 0;

@@ -139,6 +139,21 @@ inline u16 f16_of_f32(float value) {
 inline u32 f16_pair(float low, float high) {
   return f16_of_f32(low) | static_cast<u32>(f16_of_f32(high)) << 16;
 }
+/// As an AMD GPU, rounds towards zero.
+inline u32 f16_pair_quickly(float low, float high) {
+  const auto half = [](float value) -> u32 {
+    const u16 nearest = f16_of_f32(value);
+    return __builtin_fabsf(f32_of_f16(nearest)) > __builtin_fabsf(value) ? nearest - 1u : nearest;
+  };
+  return half(low) | half(high) << 16;
+}
+inline u32 larger_halves(u32 a, u32 b) {
+  const u32 low = (a & 0xffff) > (b & 0xffff) ? a & 0xffff : b & 0xffff;
+  return low | (a >> 16 > b >> 16 ? a & 0xffff0000 : b & 0xffff0000);
+}
+inline float sum_of_halves(u32 pair, float sum) {
+  return sum + f32_of_f16(static_cast<u16>(pair)) + f32_of_f16(static_cast<u16>(pair >> 16));
+}
 /// Calls of(a, b, ...) for the low and the high f16 of each word, and packs the results.
 template <class Of, class... Words>
 u32 each_half(Of of, Words... words) {

@@ -134,6 +134,16 @@ FORGE_DEVICE u32 f16_pair(float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+/// In one instruction; rounds to nearest.
+FORGE_DEVICE u32 f16_pair_quickly(float low, float high) {
+  return f16_pair(low, high);
+}
+/// The larger ones of two packed f16 that are not negative; sm_80 and newer.
+FORGE_DEVICE u32 larger_halves(u32 a, u32 b) {
+  u32 larger;
+  asm("max.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+}
 FORGE_DEVICE float f32_of_f16(u16 bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));

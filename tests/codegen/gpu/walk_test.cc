@@ -275,6 +275,30 @@ end:
   CHECK(branch.of("v_mov") == 1);
   CHECK(branch.counts.decisions == 1);
   CHECK(branch.counts.guesses == 1);
+  // What a lane may ask of its wave is left out, wherever it lies.
+  for (const char* code : {R"(
+    global_load_b32 v1, v0, s[4:5]
+    v_cmp_lt_i32_e32 vcc_lo, 7, v1
+    s_cbranch_vccz end
+    v_mov_b32_e32 v1, 0
+end:
+    s_endpgm
+)",
+                           R"(
+    global_load_b32 v1, v0, s[4:5]
+    v_cmp_lt_i32_e32 vcc_lo, 7, v1
+    s_cbranch_vccnz rare
+again:
+    s_endpgm
+rare:
+    v_mov_b32_e32 v1, 0
+    s_branch again
+)"}) {
+    const auto rare = walked(code);
+    CAPTURE(code);
+    CHECK(rare.of("v_mov") == 0);
+    CHECK(rare.counts.guesses == 1);
+  }
   // The bound is unknown at the loop's end, and at its begin: one turn each.
   for (const char* code : {R"(
     s_load_b32 s4, s[0:1], 0x100
