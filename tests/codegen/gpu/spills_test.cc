@@ -59,11 +59,13 @@ KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::
   return text;
 }
 
-/// That for prompts of 512 tokens. unit_blocks: the number of blocks per unit; false: as the choice has it, true: as
-/// many as the registers allow.
+/// That for prompts of 512 tokens. unit_blocks: blocks of 128 x 128, as many on a unit as these ask for; else the
+/// chosen ones, as many as registers allow.
 KernelText prompt_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, bool unit_blocks = false) {
   constexpr std::int64_t kTokens = 512;
-  const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 0, {}, {{"matrix", 1}});
+  Tuning tuning{{"matrix", 1}};
+  if (unit_blocks) tuning.insert({{"block_rows", 128}, {"block_tokens", 128}});
+  const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 0, {}, tuning);
   auto text = tiles_text(target, type, n, k, kTokens, config);
   text.min_blocks = unit_blocks ? config.unit_blocks : 0;
   if (unit_blocks) CHECK(config.unit_blocks == 2);
