@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Plans for GPUs that this machine lacks: real model shapes, every target, and the facts in the code objects.
 
-Model files are sparse: header and tensor table are real, the weights are a hole in the file. No kernel is run.
+Model files are sparse: header and tensor table are real, the weights are a hole in the file. No kernel is run. With a
+second argument every model in that folder is compiled too (small reference models of all families).
 
-usage: FORGE_BIN=DIR FORGE_EXEC_MASK_CHECK=PROGRAM gpu_plans.py [TARGET,...]
+usage: FORGE_BIN=DIR FORGE_EXEC_MASK_CHECK=PROGRAM gpu_plans.py [TARGET,... [FOLDER]]
 """
+import glob
 import json
 import os
+import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -22,6 +26,8 @@ ALL = "gfx90a,gfx1030,gfx942,gfx1100,gfx1201"
 BATCHED = "smollm2-q4_1"  # decodes up to 16 sequences in one step
 MASKS = os.environ.get("FORGE_EXEC_MASK_CHECK") or sys.exit("FORGE_EXEC_MASK_CHECK is not set: exec_mask_check")
 TARGETS = (sys.argv[1] if len(sys.argv) > 1 else ALL).split(",")
+FAMILIES = sys.argv[2] if len(sys.argv) > 2 else None
+LDS_LIMIT = 65536  # of a block on every AMD target; source: AMD's ISA manuals
 # The instruction with which each target multiplies int8; source: LLVM's AMDGPU user guide, PTX ISA.
 DOT = {"gfx90a": "v_dot4", "gfx942": "v_dot4", "gfx1030": "v_dot4", "gfx1100": "v_dot4_i32_iu8",
        "gfx1101": "v_dot4_i32_iu8", "gfx1150": "v_dot4_i32_iu8", "gfx1152": "v_dot4_i32_iu8", "gfx1200": "v_dot4_i32_iu8",
@@ -85,9 +91,25 @@ def inspect(plan):
     return json.loads(run.stdout) if run.returncode == 0 else {"programs": [], "error": run.stderr}
 
 
-def check_program(label, program, layers):
+def check_objects(label, program):
+    """Kernels of decode keep all values in registers, and each kernel's resources are known and within limits."""
     objects = {o["name"]: o for o in program["code_objects"]}
-    case(f"{label}: layers share kernels", 0 < len(objects) < 90, len(objects))
+    for variant in program["variants"]:
+        if not variant["name"].startswith("decode"):
+            continue
+        used = {step["kernel"] for step in variant["steps"]}
+        spills = {k: objects[k]["spill_bytes"] for k in used if objects[k]["spill_bytes"] != 0}
+        case(f"{label} {variant['name']}: no spills", not spills, spills)
+    unknown = [o["name"] for o in objects.values() if o["registers"] <= 0 or o["occupancy"] <= 0 or o["lds_bytes"] < 0]
+    case(f"{label}: registers, LDS and occupancy are known", not unknown, unknown)
+    if program["target"].startswith("gfx"):
+        over = {o["name"]: o["lds_bytes"] for o in objects.values() if o["lds_bytes"] > LDS_LIMIT}
+        case(f"{label}: LDS fits", objects and not over, over)
+
+
+def check_layers(label, program, layers):
+    """Layers of one kind share their kernels, and none takes more launches than a dense layer needs."""
+    case(f"{label}: layers share kernels", 0 < len(program["code_objects"]) < 90, len(program["code_objects"]))
     names = [variant["name"] for variant in program["variants"]]
     case(f"{label}: it has decode and prefill variants", len(names) >= 2 and any(name.startswith("decode") for name in names), names)
     for variant in program["variants"]:
@@ -96,31 +118,53 @@ def check_program(label, program, layers):
             launches[step["layer"]] = launches.get(step["layer"], 0) + 1
         most = max(count for layer, count in launches.items() if layer >= 0)
         case(f"{label} {variant['name']}: at most 5 launches a layer", most <= 5 and len(launches) >= layers, most)
-        if not variant["name"].startswith("decode"):
-            continue
-        used = {step["kernel"] for step in variant["steps"]}
-        spills = {k: objects[k]["spill_bytes"] for k in used if objects[k]["spill_bytes"] != 0}
-        case(f"{label} {variant['name']}: no spills", not spills, spills)
-    unknown = [o["name"] for o in objects.values() if o["registers"] <= 0 or o["occupancy"] <= 0 or o["lds_bytes"] < 0]
-    case(f"{label}: registers, LDS and occupancy are known", not unknown, unknown)
 
 
-def check_code(label, plan, target):
-    """No cross-lane instruction runs while lanes are off; decode matmuls use the dot instruction, if there is one."""
+def disassemble(label, plan, target):
+    """Names of the listings of the plan's kernels; empty if there are none."""
     folder = at("code-" + target)
+    shutil.rmtree(folder, ignore_errors=True)
     run = tool("inspect", plan, "--code", folder)
     if not case(f"{label}: code objects are written", run.returncode == 0, run.stderr):
+        return []
+    listings = sorted(os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".s"))
+    case(f"{label}: code objects are disassembled", listings, os.listdir(folder))
+    return listings
+
+
+def check_masks(label, listings):
+    """No cross-lane instruction runs while lanes are off."""
+    if not listings:
         return
-    every = sorted(os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".s"))
-    listings = [n for n in os.listdir(folder) if n.startswith("matmul_q") and "_t1_" in n and n.endswith(".s")]
-    if not case(f"{label}: code objects are disassembled", listings, os.listdir(folder)):
-        return
-    masks = subprocess.run([MASKS, *every], capture_output=True, text=True, timeout=GUARD)
+    masks = subprocess.run([MASKS, *listings], capture_output=True, text=True, timeout=GUARD)
     case(f"{label}: all lanes are on at cross-lane instructions", masks.returncode == 0, masks.stdout[-1000:] + masks.stderr)
-    if target not in DOT:
+
+
+def check_dots(label, listings, target):
+    """Decode matmuls use the dot instruction, if there is one."""
+    matmuls = [n for n in listings if re.match("matmul_q.*_t1_", os.path.basename(n))]
+    if target not in DOT or not case(f"{label}: it has matmuls of one token", matmuls, listings):
         return
-    without = [n for n in listings if DOT[target] not in open(os.path.join(folder, n)).read()]
+    without = [n for n in matmuls if DOT[target] not in open(n).read()]
     case(f"{label}: every decode matmul uses {DOT[target]}", not without, without)
+
+
+def check_families(folder):
+    """Each reference model compiles for each target, under the rules that hold for every model."""
+    files = [f for f in sorted(glob.glob(os.path.join(folder, "**", "*.gguf"), recursive=True))
+             if not (part := re.search(r"-(\d{5})-of-\d{5}\.gguf$", f)) or part[1] == "00001"]
+    case("there are reference models of many families", len(files) >= 25, files)
+    for file in files:
+        for target in TARGETS:
+            label, plan = f"{os.path.relpath(file, folder)} {target}", at("family.plan")
+            start = time.monotonic()
+            run = tool("compile", file, "--target", target, "-o", plan)
+            print(f"{label}: compiled in {time.monotonic() - start:.1f} s", flush=True)
+            if not case(f"{label}: compiles", run.returncode == 0, run.stderr[-400:]):
+                continue
+            check_objects(label, inspect(plan)["programs"][0])
+            if target.startswith("gfx"):
+                check_masks(label, disassemble(label, plan, target))
 
 
 share_kernels()
@@ -137,9 +181,12 @@ for name, (path, layers) in models.items():
             continue
         program = inspect(plan)["programs"][0]
         case(f"{label}: is for its target", program["target"] == target, program["target"])
-        check_program(label, program, layers)
+        check_objects(label, program)
+        check_layers(label, program, layers)
         if target.startswith("gfx"):
-            check_code(label, plan, target)
+            listings = disassemble(label, plan, target)
+            check_masks(label, listings)
+            check_dots(label, listings, target)
 small = models["smollm2-q4_1"][0]
 both = tool("compile", small, "--target", f"{TARGETS[0]},{TARGETS[-1]}", "-o", at("both.plan"))
 case("one plan for two GPUs", both.returncode == 0 and
@@ -147,4 +194,6 @@ case("one plan for two GPUs", both.returncode == 0 and
 bad = tool("compile", small, "--target", "gfx1", "-o", at("bad.plan"))
 case("an unknown target is refused with the list of known ones", bad.returncode == 2 and b"gfx1100" in bad.stderr
      and bad.stderr.count(b"\n") == 1 and not os.path.exists(at("bad.plan")), bad.stderr)
+if FAMILIES:
+    check_families(FAMILIES)
 finish()
