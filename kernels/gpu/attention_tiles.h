@@ -408,7 +408,7 @@ struct AttentionTiles : ScoreTiles<C, RowsOf> {
         load_values(args, prompt, kv_head, chunk + 1, next);
       }
       keep_schedule();
-      const bool sees = row0 < prompt.count && chunk * C::kChunk < position + kRowsOfWave;
+      const bool sees = uniform(row0 < prompt.count && chunk * C::kChunk < position + kRowsOfWave);
       Scores scores;
       if constexpr (kParts > 1) {
         Tiles::begin(state, scores);

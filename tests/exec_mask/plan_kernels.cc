@@ -78,6 +78,7 @@ const std::deque<Model>& models() {
       all.emplace_back(TinyModel(FileImage{family_gguf(family_model(name))}), std::move(choice), 1, hidden);
     };
     for (const char* name : {"gpt_oss", "gemma2"}) family(name, {{""}, {}, {}, {"attention"}});
+    family("llama4", {{}, {}, {}, {"attention"}});  // attention in chunks
     const Choice rest{{"batched", "delta_rule", "gaussian", "latent", "layer_norm", "match_rms", "rms_norm", "rwkv7",
                        "selective_scan", "short_conv", "store_kv"},
                       {},
