@@ -74,7 +74,7 @@ class Drafter {
     walk(root, {.begin = 0, .end = draft_.cols}, 0, stored);
   }
 
-  /// A KV store that nothing is fused with: two sections, which load k and v.
+  /// A KV store that nothing is fused with: a section for each half, which loads k or v.
   TileDraft kv_store_alone(ir::NodeId node) {
     const auto& kv = kv_state_of(graph_, graph_.operand(node, 0));
     const auto part = [&](std::size_t operand, TileOpKind kind, std::int64_t unit) {
@@ -85,8 +85,10 @@ class Drafter {
           {begin, draft_.cols, unit, {{TileOpKind::kLoad, node, rows, begin}, {kind, node, {}, begin}}});
     };
     draft_.rows = graph_.type(graph_.operand(node, 1)).shape[0];
-    part(1, TileOpKind::kStoreK, kv.head_dim);
-    if (kv.shared_row == 0) part(2, TileOpKind::kStoreV, value_dim_of(kv));
+    const auto half = graph_.attrs_as<ir::KvStoreAttrs>(node).half;
+    if (half != ir::KvHalf::kValues) part(1, TileOpKind::kStoreK, kv.head_dim);
+    if (half != ir::KvHalf::kKeys && kv.shared_row == 0)
+      part(half == ir::KvHalf::kValues ? 1 : 2, TileOpKind::kStoreV, value_dim_of(kv));
     return std::move(draft_);
   }
 
@@ -165,11 +167,13 @@ class Drafter {
         break;
       case Op::kKvStore: {
         const auto& kv = kv_state_of(graph_, graph_.operand(use.node, 0));
-        const bool keys = use.operand == 1;
+        const auto half = graph_.attrs_as<ir::KvStoreAttrs>(use.node).half;
+        const bool keys = half != ir::KvHalf::kValues && use.operand == 1;
         need_unit(section, keys ? kv.head_dim : value_dim_of(kv));
         section.ops.push_back({keys ? TileOpKind::kStoreK : TileOpKind::kStoreV, use.node, {}, origin});
         // A store with keys and values counts as visited once both have been reached.
-        if (kv.shared_row == 1 || !kv_half_.insert(use.node).second) visited_.insert(use.node);
+        if (half != ir::KvHalf::kBoth || kv.shared_row == 1 || !kv_half_.insert(use.node).second)
+          visited_.insert(use.node);
         return true;
       }
       default:

@@ -46,6 +46,9 @@ enum class Activation : std::uint8_t { FORGE_ELEMENTWISE_FUNCTIONS(FORGE_NO_ROW,
 /// Which two columns of a head RoPE rotates together: kPairs (2i, 2i+1), as the Llama paper does; kHalves
 /// (i, i + rotary_dims/2), as GPT-NeoX does.
 enum class RopeMode : std::uint8_t { kPairs, kHalves };
+/// What a kv_store writes. kBoth: the keys and, where the KV group has rows of values, the values. kKeys, kValues: one
+/// of them, because another kv_store writes the other.
+enum class KvHalf : std::uint8_t { kBoth, kKeys, kValues };
 enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn };
 /// How a router turns its logits into scores: a softmax over all experts, or a sigmoid of each expert's logit.
 enum class RouteGate : std::uint8_t { kSoftmax, kSigmoid };
@@ -232,7 +235,8 @@ struct RopeAttrs {
 struct KvStoreAttrs {
   using Self = KvStoreAttrs;
   std::int64_t layer = 0;  ///< index of the layer in its KV group, not in the model
-  FORGE_FIELDS(v("layer", layer);)
+  KvHalf half{};
+  FORGE_FIELDS(v("layer", layer); v("half", half);)
 };
 /// Causal attention of one layer: softmax(softcap(scale * q . k)) . v over the KV cache. `layer` is the index in the
 /// KV group, as in KvStoreAttrs. heads / kv_heads query heads share one KV head.

@@ -51,7 +51,7 @@ enum class Op : std::uint8_t {
   kRopeTable,   // (positions [T], freqs [F]) -> f32 [T,F,2]: cos and sin
   kRope,        // (x [T,heads*head_dim], table [T,rotary_dims/2,2]) -> f32 as x
   kKvStore,     // (state, k [T,kv_heads*head_dim], [v [T,kv_heads*value_dim]], positions, sequence, block_table) ->
-                // state; without v where the state has shared rows
+                // state; only k where the state has shared rows, and only k or v if it stores one half
   kAttention,   // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]], [selected
                 // i32 [T,S*selected]]) -> f32 [T,heads*value_dim]; S is 1 or kv_heads
   kSelectKeys,  // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [weights [T,heads]]) ->

@@ -12,7 +12,8 @@
 //   IR-009  a state has at most one successor, which is a kv_store or an output; the state of a kv_store has exactly
 //           one, so that no write is lost
 //   IR-010  a kv_store, attention or select_keys matches the geometry of the KV group that its state belongs to
-//   IR-011  a chain of stores stores each layer once, and attention to a stored layer, or select_keys of it, reads a
+//   IR-011  a chain of stores stores each half of a layer once, neither alone, and attention to a stored layer, or
+//   select_keys of it, reads a
 //           state after that store
 //   IR-012  each group can run as one step: no path leaves a group and returns to it, and no two groups depend on each
 //           other
@@ -154,7 +155,8 @@ class Verifier {
   /// place p sees the stores at places up to p.
   void check_state_chain(NodeId root) const {
     const auto& geometry = graph_.attrs_as<KvStateAttrs>(root);
-    std::map<std::int64_t, std::size_t> stored_at;  // layer -> place of its store in the chain
+    std::map<std::pair<std::int64_t, KvHalf>, std::size_t>
+        stored_at;  // layer and half -> place of its store in the chain
     std::vector<std::pair<NodeId, std::size_t>> readers;
     std::size_t place = 0;
     for (NodeId node = root; node != kNoNode; ++place) {
@@ -173,8 +175,11 @@ class Verifier {
               "its write is lost: the state goes neither to another store nor to an output");
       if (next != kNoNode) {
         check_geometry(next, geometry);
-        const bool fresh = stored_at.emplace(graph_.attrs_as<KvStoreAttrs>(next).layer, place + 1).second;
-        require(fresh, "IR-011", next, "its layer is stored twice");
+        const auto& store = graph_.attrs_as<KvStoreAttrs>(next);
+        for (const auto half : {KvHalf::kKeys, KvHalf::kValues})
+          if (store.half == KvHalf::kBoth || store.half == half)
+            require(stored_at.emplace(std::pair(store.layer, half), place + 1).second, "IR-011", next,
+                    "its layer is stored twice");
       }
       node = next;
     }
@@ -182,10 +187,17 @@ class Verifier {
       const bool selects = graph_.op(reader) == Op::kSelectKeys;
       if (!selects && graph_.op(reader) != Op::kAttention) continue;
       check_geometry(reader, geometry);
-      const auto stored = stored_at.find(selects ? graph_.attrs_as<SelectKeysAttrs>(reader).layer
-                                                 : graph_.attrs_as<AttentionAttrs>(reader).layer);
-      require(stored == stored_at.end() || stored->second <= at, "IR-011", reader,
-              "reads a state before its layer is stored");
+      const auto layer =
+          selects ? graph_.attrs_as<SelectKeysAttrs>(reader).layer : graph_.attrs_as<AttentionAttrs>(reader).layer;
+      for (const auto half : {KvHalf::kKeys, KvHalf::kValues}) {
+        const auto stored = stored_at.find({layer, half});
+        require(stored == stored_at.end() || stored->second <= at, "IR-011", reader,
+                "reads a state before its layer is stored");
+      }
+    }
+    for (const auto& [stored, at] : stored_at) {
+      const auto other = stored.second == KvHalf::kKeys ? KvHalf::kValues : KvHalf::kKeys;
+      require(stored_at.contains({stored.first, other}), "IR-011", root, "only one half of a layer is stored");
     }
   }
 
@@ -222,13 +234,17 @@ class Verifier {
   void check_geometry(NodeId node, const KvStateAttrs& geometry) const {
     std::int64_t layer = 0;
     if (is_store(node)) {
-      layer = graph_.attrs_as<KvStoreAttrs>(node).layer;
-      const bool values = graph_.operands(node).size() == 6;
-      require(graph_.type(graph_.operand(node, 1)).cols() == geometry.kv_heads * geometry.head_dim, "IR-010", node,
-              "rows are not kv_heads * head_dim wide");
-      require(values == (geometry.shared_row == 0), "IR-010", node,
+      const auto& store = graph_.attrs_as<KvStoreAttrs>(node);
+      layer = store.layer;
+      const bool both = graph_.operands(node).size() == 6, keys = store.half != KvHalf::kValues, values = both || !keys;
+      require(!keys || graph_.type(graph_.operand(node, 1)).cols() == geometry.kv_heads * geometry.head_dim, "IR-010",
+              node, "rows are not kv_heads * head_dim wide");
+      require(geometry.shared_row == 0 || store.half == KvHalf::kBoth, "IR-010", node,
+              "it stores one half, but the KV group has shared rows");
+      require(store.half != KvHalf::kBoth || values == (geometry.shared_row == 0), "IR-010", node,
               values ? "it stores values, but the KV group has shared rows" : "it stores no values");
-      require(!values || graph_.type(graph_.operand(node, 2)).cols() == geometry.kv_heads * value_dim_of(geometry),
+      require(!values ||
+                  graph_.type(graph_.operand(node, both ? 2 : 1)).cols() == geometry.kv_heads * value_dim_of(geometry),
               "IR-010", node, "rows are not kv_heads * value_dim wide");
     } else if (graph_.op(node) == Op::kSelectKeys) {
       const auto& select = graph_.attrs_as<SelectKeysAttrs>(node);

@@ -14,9 +14,14 @@ namespace forge::ir::ops {
 namespace {
 
 std::vector<TensorType> infer_kv_store(const Attrs& attrs, Types operands) {
-  attr_between("kv_store", "layer", std::get<KvStoreAttrs>(attrs).layer, 0, kCountMax);
+  const auto& store = std::get<KvStoreAttrs>(attrs);
+  attr_between("kv_store", "layer", store.layer, 0, kCountMax);
+  attr_between("kv_store", "half", static_cast<std::int64_t>(store.half), 0,
+               static_cast<std::int64_t>(KvHalf::kValues));
   require_state("kv_store", operands, 0);
   const std::size_t paging = operands.size() - kPagingOperands;
+  if (store.half != KvHalf::kBoth && paging > 2)
+    refuse_operand("kv_store", 2, operands[2], "positions, as it stores one half");
   for (std::size_t i = 1; i < paging; ++i) require_f32("kv_store", operands, i, 2);
   if (paging > 2 && operands[2].shape[0] != operands[1].shape[0])
     refuse_operand("kv_store", 2, operands[2], "as many rows as operand 1, " + operands[1].text());
@@ -93,19 +98,23 @@ Cost attention_cost(const Attrs& attrs, Types operands, Types results, const Bou
 }
 
 void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& context) {
-  const std::int64_t layer = std::get<KvStoreAttrs>(attrs).layer;
+  const auto& store = std::get<KvStoreAttrs>(attrs);
   const auto inputs = operands.last(kPagingOperands);
   const Paging paging{*inputs[0], *inputs[1], *inputs[2], context.kv->block_tokens};
-  const Tensor& k = *operands[1];
-  const Tensor* v = operands.size() > 2 + kPagingOperands ? operands[2] : nullptr;
+  const Tensor& first = *operands[1];
+  const Tensor* k = store.half == KvHalf::kValues ? nullptr : &first;
+  const Tensor* v = store.half == KvHalf::kValues           ? &first
+                    : operands.size() > 2 + kPagingOperands ? operands[2]
+                                                            : nullptr;
   const auto row_of = [](const Tensor& x, std::int64_t row) {
     const auto begin = x.f32.begin() + row * x.cols();
     return std::vector<float>(begin, begin + x.cols());
   };
-  for (std::int64_t t = 0; t < k.rows(); ++t) {
+  for (std::int64_t t = 0; t < first.rows(); ++t) {
     const std::int64_t physical = paging.physical(t, paging.positions.i32[t]);
-    context.kv->rows[{context.state_group, layer, physical}] = {
-        .k = row_of(k, t), .v = v == nullptr ? std::vector<float>() : row_of(*v, t)};
+    auto& row = context.kv->rows[{context.state_group, store.layer, physical}];
+    if (k != nullptr) row.k = row_of(*k, t);
+    if (v != nullptr) row.v = row_of(*v, t);
   }
 }
 

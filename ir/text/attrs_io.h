@@ -26,6 +26,8 @@ inline constexpr auto kEnumNames<Activation> =
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<RopeMode>{"pairs", "halves"};
 template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<KvHalf>{"both", "keys", "values"};
+template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<RopeScaling>{"none", "linear", "yarn"};
 
 template <>

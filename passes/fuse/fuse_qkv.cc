@@ -34,40 +34,6 @@ bool is_qkv_op(Op op) {
   }
 }
 
-/// The nodes from a matmul to `value`, the k or v operand of a store, in topological order; empty if another op than
-/// those of is_qkv_op stands between them.
-std::vector<NodeId> chain_to(const ir::Graph& graph, Value value) {
-  std::vector<NodeId> chain;
-  for (NodeId node = value.node;; node = graph.operand(node, 0).node) {
-    chain.push_back(node);
-    if (graph.op(node) == Op::kMatmul) break;
-    if (!is_qkv_op(graph.op(node))) return {};
-  }
-  std::ranges::reverse(chain);
-  return chain;
-}
-
-/// k and v may come from two matmuls of the same x (their weights may have different types and are then not merged). A
-/// group that contains one of them cannot take the store, which also needs the other, node by node. This adds the other
-/// matmul with its chain and the store at once.
-void add_other_half(GroupGrower& grower, const ir::Graph& graph, std::vector<NodeId>& members,
-                    const GroupGrower::Filter& filter) {
-  const auto inside = [&](NodeId node) { return std::ranges::find(members, node) != members.end(); };
-  for (const NodeId store : graph.nodes()) {
-    if (graph.op(store) != Op::kKvStore || inside(store) || grower.taken(store)) continue;
-    if (graph.operands(store).size() < 6) continue;  // the store has no v operand
-    const NodeId k = graph.operand(store, 1).node;
-    const NodeId v = graph.operand(store, 2).node;
-    if (inside(k) == inside(v)) continue;
-    auto chain = chain_to(graph, graph.operand(store, inside(k) ? 2 : 1));
-    if (chain.empty() || std::ranges::any_of(chain, [&](NodeId node) { return grower.taken(node); })) continue;
-    if (graph.operand(chain.front(), 0) != graph.operand(members.front(), 0)) continue;
-    chain.push_back(store);
-    grower.extend(members, chain, filter);
-    return;
-  }
-}
-
 /// The group of a split after the matmul of `members` with the norms, rotations and store behind it; empty if the
 /// matmul's group has these norms itself, or if the target accepts no such group.
 std::vector<NodeId> heads_after(GroupGrower& grower, const ir::Graph& graph, const std::vector<NodeId>& members,
@@ -102,7 +68,6 @@ bool fuse_qkv(ir::Graph& graph, PassContext& context) {
       changed = grower.commit(heads) || changed;
       continue;
     }
-    add_other_half(grower, graph, members, filter);
     changed = grower.commit(members) || changed;
   }
   for (const NodeId node : grower.order())

@@ -56,15 +56,6 @@ std::vector<NodeId> GroupGrower::grow(NodeId seed, const Filter& filter) {
   return members;
 }
 
-bool GroupGrower::extend(std::vector<NodeId>& members, std::span<const NodeId> more, const Filter& filter) {
-  if (!try_add(members, more)) {
-    if (!refusal_.empty()) note(context_, pass_, graph_, more.front(), refusal_);
-    return false;
-  }
-  follow_users(members, filter);
-  return true;
-}
-
 /// Adds users of members until none can be added. After each addition the frontier is computed again, because a node
 /// that was refused may be accepted together with the new member. Reasons of the last round become notes.
 void GroupGrower::follow_users(std::vector<NodeId>& members, const Filter& filter) {

@@ -33,9 +33,6 @@ class GroupGrower {
   /// split, for example, is accepted only with its GLU. Empty if `seed` itself cannot start a group.
   std::vector<ir::NodeId> grow(ir::NodeId seed, const Filter& filter);
 
-  /// Adds all of `more` at once and goes on growing. Returns false and leaves `members` unchanged if that is refused.
-  bool extend(std::vector<ir::NodeId>& members, std::span<const ir::NodeId> more, const Filter& filter);
-
   /// Sets a new group on two or more members and returns true. A single node needs no group: returns false.
   bool commit(std::span<const ir::NodeId> members);
 

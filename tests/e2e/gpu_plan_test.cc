@@ -111,6 +111,31 @@ TEST_CASE("gpu plan: a layer is five launches, in a prompt also one for 1/rms, a
   }
 }
 
+TEST_CASE("gpu plan: a decode layer whose v has another type than q and k is five launches too") {
+  for (const auto* target : {"gfx1100", "gfx942", "sm_90"}) {
+    CAPTURE(target);
+    const TinyModel model({.dtype = DType::kQ4_K,
+                           .width = 256,
+                           .ffn = 512,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = 64,
+                           .types = {{"attn_v", DType::kQ6_K}}});
+    Recorder recorder;
+    const auto program = compile(model, target, recorder);
+    const auto& decode = *program->variants.front();
+    std::map<int, int> launches;
+    int stores = 0;
+    for (const auto& step : decode.steps) {
+      ++launches[step->layer];
+      if (step->label.contains("store_k | ") && step->label.contains("store_v")) ++stores;
+    }
+    CHECK(launches[0] == 5);
+    CHECK(launches[1] == 5);
+    CHECK(stores == 2);
+  }
+}
+
 TEST_CASE("gpu plan: launches of a decode layer, by what the layer has") {
   struct Family {
     const char* file;

@@ -278,8 +278,9 @@ TEST_CASE("RoPE rotates neighbouring pairs or halves by position x frequency") {
 namespace {
 
 /// One attention layer with head_dim 1. Token t of the step has the rows q = qs[t], k = ks[t], v = vs[t].
+/// halves: k and v have a store each.
 Floats attend(const AttentionAttrs& attrs, const StepInputs& in, ReferenceKv& kv, Floats qs, Floats ks, Floats vs,
-              Floats sinks = {}) {
+              Floats sinks = {}, bool halves = false) {
   Graph graph;
   Builder b(graph);
   const Value rows = b.input(InputKind::kIds);
@@ -290,7 +291,19 @@ Floats attend(const AttentionAttrs& attrs, const StepInputs& in, ReferenceKv& kv
   Value state = b.kv_state({0, attrs.layer + 1, attrs.kv_heads, attrs.head_dim, 0});
   const Value q = values(qs);
   const Value k = values(ks);
-  state = b.kv_store(state, k, values(vs), attrs.layer);
+  if (halves) {
+    const auto store = [&](Value rows_of, KvHalf half) {
+      return Value{graph.add(Op::kKvStore,
+                             {state, rows_of, b.input(InputKind::kPositions), b.input(InputKind::kSequence),
+                              b.input(InputKind::kBlockTable)},
+                             KvStoreAttrs{attrs.layer, half}),
+                   0};
+    };
+    state = store(values(vs), KvHalf::kValues);
+    state = store(k, KvHalf::kKeys);
+  } else {
+    state = b.kv_store(state, k, values(vs), attrs.layer);
+  }
   graph.add_output("y", b.attention(q, state, attrs, sinks.empty() ? Value{} : b.constant(sinks, {attrs.heads})));
   graph.add_output("kv", state);
   verify(graph);
@@ -308,6 +321,9 @@ TEST_CASE("attention is causal, grouped, scaled, capped and windowed, by hand") 
   // k = 0, 2. Head 0 (q = 1) weighs by exp(0), exp(1); head 1 (q = 0) weighs evenly.
   check_near(attend(plain, step(2), kv, {1, 0, 1, 0}, {0, 2}, {10, 20}), {10, 10, (10 + 20 * e) / (1 + e), 15});
   CHECK(kv.rows.size() == 2);
+  ReferenceKv by_halves{.block_tokens = 2, .rows = {}};
+  check_near(attend(plain, step(2), by_halves, {1, 0, 1, 0}, {0, 2}, {10, 20}, {}, true),
+             {10, 10, (10 + 20 * e) / (1 + e), 15});
   // The next token sees all three; its block is physical block 1.
   check_near(attend(plain, step(1, 2), kv, {0, 0}, {7}, {60}), {30, 30});
   CHECK(kv.rows.contains({0, 0, 2}));

@@ -200,6 +200,51 @@ TEST_CASE("IR-011: a layer stored twice, or read before it is stored") {
   CHECK_THAT(complaint(graph), Catch::Contains("IR-011") && Catch::Contains("before"));
 }
 
+TEST_CASE("IR-010 and IR-011 of a store for each half") {
+  const auto with = [](KvHalf first_half, KvHalf second_half, bool second = true, std::int64_t value_dim = 0,
+                       std::int64_t shared_row = 0) {
+    Graph graph;
+    Builder b(graph);
+    const Value k = b.embed(b.weight("e", DType::kF32, {4, 16}), b.input(InputKind::kIds));
+    const Value paging[] = {b.input(InputKind::kPositions), b.input(InputKind::kSequence),
+                            b.input(InputKind::kBlockTable)};
+    const auto store = [&](Value state, KvHalf half) {
+      return Value{graph.add(Op::kKvStore, {state, k, paging[0], paging[1], paging[2]}, KvStoreAttrs{0, half}), 0};
+    };
+    Value state = store(b.kv_state({0, 1, 1, 16, 0, value_dim, shared_row}), first_half);
+    if (second) state = store(state, second_half);
+    graph.add_output("kv0", state);
+    return complaint(graph);
+  };
+  CHECK(with(KvHalf::kKeys, KvHalf::kValues) == "sound");
+  CHECK(with(KvHalf::kValues, KvHalf::kKeys) == "sound");
+  CHECK_THAT(with(KvHalf::kKeys, KvHalf::kKeys), Catch::Contains("IR-011") && Catch::Contains("twice"));
+  CHECK_THAT(with(KvHalf::kKeys, {}, false), Catch::Contains("IR-011") && Catch::Contains("only one half"));
+  CHECK_THAT(with(KvHalf::kValues, {}, false), Catch::Contains("IR-011") && Catch::Contains("only one half"));
+  CHECK_THAT(with(KvHalf::kKeys, KvHalf::kValues, true, 8),
+             Catch::Contains("IR-010") && Catch::Contains("kv_heads * value_dim wide"));
+  CHECK_THAT(with(KvHalf::kKeys, KvHalf::kValues, true, 8, 1),
+             Catch::Contains("IR-010") && Catch::Contains("shared rows"));
+}
+
+TEST_CASE("IR-011: attention between the stores of the halves") {
+  Graph graph = SmallLlama{}.build();
+  const NodeId store = first(graph, Op::kKvStore);
+  const auto half = [&](Value state, std::size_t rows, KvHalf which) {
+    return Value{graph.add(Op::kKvStore,
+                           {state, graph.operand(store, rows), graph.operand(store, 3), graph.operand(store, 4),
+                            graph.operand(store, 5)},
+                           KvStoreAttrs{0, which}),
+                 0};
+  };
+  const Value keys = half(graph.operand(store, 0), 1, KvHalf::kKeys), values = half(keys, 2, KvHalf::kValues);
+  graph.replace_uses({store, 0}, values);
+  graph.remove(store);
+  CHECK(complaint(graph) == "sound");
+  graph.set_operand({first(graph, Op::kAttention), 1}, keys);
+  CHECK_THAT(complaint(graph), Catch::Contains("IR-011") && Catch::Contains("before"));
+}
+
 TEST_CASE("a layer may read the keys and values of an earlier layer, at any later point of the chain") {
   Graph graph = SmallLlama{}.build();
   auto attrs = graph.attrs_as<AttentionAttrs>(first(graph, Op::kAttention, 1));

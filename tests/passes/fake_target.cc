@@ -13,8 +13,8 @@ DType FakeTarget::activation_type(DType weight, std::int64_t k, bool before_choi
   return before_choice ? choosing.value_or(activation) : activation;
 }
 
-/// Rules of a group: one node that produces rows, in first place (or up to `matmuls` matmuls); attention only with a
-/// quantize; a KV store only with the producers of both k and v; an interleaved split only with its GLU.
+/// Rules of a group: one node that produces rows, in first place; attention only with a quantize; a KV store only with
+/// the producers of what it stores; an interleaved split only with its GLU.
 std::optional<std::string> FakeTarget::group_refusal(const ir::Graph& graph, std::span<const NodeId> members) const {
   const auto has = [&](NodeId node) { return std::ranges::find(members, node) != members.end(); };
   const auto makes_rows = [&](NodeId node) {
@@ -35,16 +35,15 @@ std::optional<std::string> FakeTarget::group_refusal(const ir::Graph& graph, std
     }
   };
   if (members.size() < 2) return std::nullopt;
-  std::size_t count = 0;
   for (const NodeId node : members) {
     const Op op = graph.op(node);
     if (alone.contains(op)) return "it stands alone";
-    if (op == Op::kMatmul && ++count <= matmuls) continue;
     if (makes_rows(node) && node != members.front()) return "it makes rows of its own";
     if (graph.op(members.front()) == Op::kAttention && node != members.front() && op != Op::kQuantize)
       return "attention takes a quantize only";
-    if (op == Op::kKvStore && !(has(graph.operand(node, 1).node) && has(graph.operand(node, 2).node)))
-      return "k and v are not both here";
+    const bool both = op == Op::kKvStore && graph.attrs_as<ir::KvStoreAttrs>(node).half == ir::KvHalf::kBoth;
+    if (op == Op::kKvStore && !(has(graph.operand(node, 1).node) && (!both || has(graph.operand(node, 2).node))))
+      return "what is stored is not all here";
     if (op == Op::kSplit && graph.attrs_as<ir::PartsAttrs>(node).unit > 0)
       for (const NodeId user : graph.users(node))
         if (!has(user)) return "an interleaved split without its GLU";

@@ -16,7 +16,6 @@ struct FakeTarget final : Target {
   DType activation =
       DType::kQ8A_32;  ///< activation type for quantised weights; an unsupported one simulates a bug in the target
   std::optional<DType> choosing;  ///< the same where a choice depends on the product; none: no different
-  std::size_t matmuls = 1;        ///< number of matmuls that one group may hold
   bool beside = false;            ///< matmuls run side by side
   bool one_kernel = true;         ///< and they have a kernel for that
   std::set<ir::Op> alone;         ///< ops that are never fused

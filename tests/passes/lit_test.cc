@@ -2,7 +2,7 @@
 //   // pass: NAME             the pass of all cases below
 //   // case: WORDS            begins a case; the input graph follows
 //   // target: KEY=VALUE ...  optional settings of the fake target: splits=0 interleave=0 quantises=0
-//                            activation=i8 choosing=q16a_16 matmuls=2 alone=OP
+//                            activation=i8 choosing=q16a_16 alone=OP
 //   // note: TEXT             optional; one of the pass's notes must contain TEXT
 //   // expect: changed | unchanged | error TEXT      after "changed" the expected graph follows
 // The resulting graph must equal the expected one (value names do not matter), pass the verifier, give the same results
@@ -60,8 +60,6 @@ void set_knobs(FakeTarget& target, const std::string& text) {
       target.quantises = value == "1";
     else if (key == "interleave")
       target.interleave = std::stoll(value);
-    else if (key == "matmuls")
-      target.matmuls = std::stoull(value);
     else if (key == "activation")
       target.activation = dtype_of_name(value).value();
     else if (key == "choosing")
