@@ -7,30 +7,36 @@
 
 namespace forge::gpu {
 
-/// Top-k routing, one block of one wave per token. gate = softmax over all experts or sigmoid of the logits (arXiv
-/// 1701.06538); rank = gate + bias, where the bias (kBiased) only influences the choice (arXiv 2408.15664). The kUsed
-/// experts with the highest ranks are chosen, best first; the lower number wins ties and NaN ranks come last. The share
-/// of a chosen expert is its gate times kScale, divided by the sum of the chosen gates if kOverChosen, and times the
-/// expert's factor if kFactors. Group-limited routing (kGroups > 1): experts are in groups of equal size, and only the
-/// kGroupsUsed groups with the largest sum of their kGroupTop best ranks take part. With kPerAdjugate = n > 1 a chosen
-/// expert e stands for expert e / n, with that one's gate. C has kExperts, kUsed, kGroups, kGroupsUsed, kGroupTop,
-/// kPerAdjugate, kRowFloats (row stride of the logits), kTokensTotal, kCount, kSigmoid, kBiased, kFactors, kOverChosen
-/// and kScale. kFresh: other blocks of the running kernel have written the logits (matmul_norm.h).
-template <class C, bool kFresh = false>
+/// Top-k routing, one block per token: of one wave, or the kWaves of a matmul's last block. gate = softmax over all
+/// experts or sigmoid of the logits (arXiv 1701.06538); rank = gate + bias, where the bias (kBiased) only influences
+/// the choice (arXiv 2408.15664). The kUsed experts with the highest ranks are chosen, best first; the lower number
+/// wins ties and NaN ranks come last. The share of a chosen expert is its gate times kScale, divided by the sum of the
+/// chosen gates if kOverChosen, and times the expert's factor if kFactors. Group-limited routing (kGroups > 1): experts
+/// are in groups of equal size, and only the kGroupsUsed groups with the largest sum of their kGroupTop best ranks take
+/// part. With kPerAdjugate = n > 1 a chosen expert e stands for expert e / n, with that one's gate. C has kExperts,
+/// kUsed, kGroups, kGroupsUsed, kGroupTop, kPerAdjugate, kRowFloats (row stride of the logits), kTokensTotal, kCount,
+/// kSigmoid, kBiased, kFactors, kOverChosen and kScale. kFresh: other blocks of the running kernel have written the
+/// logits (matmul_norm.h).
+template <class C, bool kFresh = false, int kWaves = 1>
 struct Route {
-  static constexpr int kThreads = kWave, kBlocks = C::kTokensTotal;
+  static constexpr int kThreads = kWaves * kWave, kBlocks = C::kTokensTotal;
   static constexpr int kOwn = ceil_div(C::kExperts, kWave);  ///< experts of a lane: lane, lane + kWave, ...
   static constexpr int kMembers = C::kExperts / C::kGroups;  ///< experts of a group
-  static constexpr int kNoExpert = 1 << 30;
+  /// Threads that share an expert while they count better ones, and how many others each of them looks at.
+  static constexpr int kParts = kThreads > C::kExperts ? kThreads / C::kExperts : 1;
+  static constexpr int kOthers = ceil_div(C::kExperts, kParts);
   static constexpr float kWorst = __builtin_bit_cast(float, 0xff800000u);  // -infinity
   static constexpr float kSumLeast = 0x1p-14f;  ///< lower bound of the divisor, in case all chosen gates are 0
   static_assert(C::kUsed <= kWave && C::kUsed <= C::kExperts,
                 "each chosen expert needs a lane: kUsed is at most kWave and kExperts");
   static_assert(C::kGroups <= kWave && C::kExperts % C::kGroups == 0,
                 "each group needs a lane, and groups have equal sizes");
+  static_assert(C::kGroups == 1 || kWaves == 1, "group-limited routing needs a block of one wave");
   struct Lds {
-    Shared<float, C::kExperts> ranks;
+    Shared<float, C::kExperts> ranks, gates;
     Shared<float, C::kGroups> worth;
+    Shared<i32, kParts * C::kExperts> better;
+    Shared<i32, C::kUsed> chosen;  ///< best first
   };
   struct Args {
     const float* logits;   ///< [kTokensTotal][kRowFloats]
@@ -114,8 +120,8 @@ struct Route {
     if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
     route(args, t, lds);
   }
-  /// Routes token t. One wave.
-  FORGE_DEVICE static void route(const Args& args, int t, Lds& lds) {
+  /// The gates and ranks of all experts, in shared memory. One wave.
+  FORGE_DEVICE static void rank(const Args& args, int t, Lds& lds) {
     float gate[kOwn], rank[kOwn];
     const float* logits = args.logits + static_cast<u64>(t) * C::kRowFloats;
     gates(logits, gate);
@@ -129,44 +135,51 @@ struct Route {
       if (rank[i] != rank[i]) rank[i] = kWorst;
     }
     if constexpr (C::kGroups > 1) keep_best_groups(rank, lds);
-
-    bool taken[kOwn];
     FORGE_UNROLL
-    for (int i = 0; i < kOwn; ++i) taken[i] = i * kWave + lane_id() >= C::kExperts;
-    // kUsed rounds, each an argmax over the wave; lane u keeps the result of round u.
-    int chosen = 0;
-    float share = 0, sum = 0;
+    for (int i = 0; i < kOwn; ++i) {
+      const int expert = i * kWave + lane_id();
+      if (expert >= C::kExperts) continue;
+      lds.ranks.set(expert, rank[i]);
+      lds.gates.set(expert, gate[i]);
+    }
+  }
+  /// Routes token t. All threads of the block. An expert's place is the number of those that are better, which takes
+  /// two barriers, where a search for the best one after the other takes three reductions over the wave for each.
+  FORGE_DEVICE static void route(const Args& args, int t, Lds& lds) {
+    if (wave_id() == 0) rank(args, t, lds);
+    barrier();
     FORGE_LOOP
-    for (int u = 0; u < C::kUsed; ++u) {
-      float best = kWorst;
-      int place = kNoExpert;
-      FORGE_UNROLL
-      for (int i = 0; i < kOwn; ++i)
-        if (!taken[i] && (place == kNoExpert || rank[i] > best)) {
-          best = rank[i];
-          place = i * kWave + lane_id();
-        }
-      const float most = max_lanes<kWave>(best);
-      const int winner = -max_lanes<kWave>(place != kNoExpert && best == most ? -place : -kNoExpert);
-      float value = 0;
-      FORGE_UNROLL
-      for (int i = 0; i < kOwn; ++i) {
-        if (i * kWave + lane_id() == winner) taken[i] = true;
-        if (i * kWave + lane_id() == winner / C::kPerAdjugate) value = gate[i];
+    for (int at = thread_id(); at < kParts * C::kExperts; at += kThreads) {
+      const int expert = at % C::kExperts, begin = at / C::kExperts * kOthers;
+      const int end = begin + kOthers < C::kExperts ? begin + kOthers : C::kExperts;
+      const float mine = lds.ranks.get(expert);
+      int better = 0;
+      for (int other = begin; other < end; ++other) {
+        const float rank = lds.ranks.get(other);
+        better += rank > mine || (rank == mine && other < expert) ? 1 : 0;
       }
-      value = sum_lanes<kWave>(value);
-      sum += value;
-      if (lane_id() == u) {
-        chosen = winner / C::kPerAdjugate;
-        share = value;
-      }
+      lds.better.set(at, better);
     }
+    barrier();
+    FORGE_LOOP
+    for (int expert = thread_id(); expert < C::kExperts; expert += kThreads) {
+      int place = 0;
+      FORGE_UNROLL
+      for (int part = 0; part < kParts; ++part) place += lds.better.get(part * C::kExperts + expert);
+      if (place < C::kUsed) lds.chosen.set(place, expert);
+    }
+    barrier();
+    if (thread_id() >= C::kUsed) return;
+    const auto expert_at = [&](int place) { return lds.chosen.get(place) / C::kPerAdjugate; };
+    float sum = 0;
+    FORGE_UNROLL
+    for (int u = 0; u < C::kUsed; ++u) sum += lds.gates.get(expert_at(u));
     const float factor = C::kOverChosen ? C::kScale / max_of(sum, kSumLeast) : C::kScale;
-    if (lane_id() < C::kUsed) {
-      if constexpr (C::kFactors) share *= load(args.factors + chosen);
-      args.experts[static_cast<u64>(t) * C::kUsed + lane_id()] = chosen;
-      args.shares[static_cast<u64>(t) * C::kUsed + lane_id()] = share * factor;
-    }
+    const int chosen = expert_at(thread_id());
+    float share = lds.gates.get(chosen);
+    if constexpr (C::kFactors) share *= load(args.factors + chosen);
+    args.experts[static_cast<u64>(t) * C::kUsed + thread_id()] = chosen;
+    args.shares[static_cast<u64>(t) * C::kUsed + thread_id()] = share * factor;
   }
 };
 

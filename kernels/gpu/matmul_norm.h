@@ -98,14 +98,14 @@ struct MatmulNorm : MatmulThen<C, RowsThen<C>> {};
 /// The router: C names Router, a configuration of Route.
 template <class C>
 struct RouteThen {
-  using Router = Route<typename C::Router, true>;
+  using Router = Route<typename C::Router, true, C::kWaves>;
   using Args = typename Router::Args;
   using Lds = typename Router::Lds;
   static constexpr int kGroupBlocks = ceil_div(MatmulRows<C>::kColumns, MatmulRows<C>::kBlockRows);
-  static_assert(C::Router::kGroups == 1, "group-limited routing needs a block of one wave");
 
   FORGE_DEVICE static void run(const Args& args, int t, int, Lds& lds) {
-    if (wave_id() == 0) Router::route(args, t, lds);
+    Router::route(args, t, lds);
+    barrier();
   }
 };
 template <class C>
