@@ -142,7 +142,7 @@ struct FillRows {
   static constexpr int kNormedTogether = in_equal_rounds(kTurns, 8);
   struct Lds {
     OutTile tile;
-    Shared<float, 2 * C::kWaves> sums;
+    alignas(16) Shared<float, 2 * C::kWaves> sums;
   };
   struct Args {
     typename C::Source::Args source;
