@@ -271,8 +271,8 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     const auto tokens = experts ? 1 : bound;
     const auto tuning = tuning_for(tuning_, n, k, deterministic_ ? 1 : bound);
     // Blocks of experts stay small: each has few rows of a slot.
-    auto config =
-        choose_matmul(target_, weight.dtype, n, k, deterministic_ ? 1 : tokens, shape, tuning, whole_rows && !experts);
+    const auto use = experts ? MatmulUse::kSlots : whole_rows ? MatmulUse::kWholeRows : MatmulUse::kPlain;
+    auto config = choose_matmul(target_, weight.dtype, n, k, deterministic_ ? 1 : tokens, shape, tuning, use);
     if (heads > 1 && n / heads % config.rows_per_team != 0) config.use_small_teams(target_.wave, shape.multiple_of);
     if (deterministic_) config.take_tokens(target_, weight.dtype, tokens, tuning);
     const auto block_rows = config.block_rows(target_.wave);

@@ -48,6 +48,20 @@ std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rou
   return rounds >= 4 ? 16 : rounds / 2 * rows;
 }
 
+/// The same for one token where kernels overlap: blocks load their first batch while they wait for the kernel before,
+/// so of a small weight most is in that batch. Blocks of slots know their weights only after the wait. Measured on an
+/// H200 as tokens/s of whole models, since a kernel that is timed alone has no other to wait for.
+std::int64_t units_before_wait(DType weight, std::int64_t blocks, std::int64_t rounds, std::int64_t rows,
+                               MatmulUse use) {
+  const bool codes = quant::is_plane_codes(weight);
+  if (codes && use == MatmulUse::kSlots) return rows;
+  if (codes && blocks <= kFewBlocks) return use == MatmulUse::kWholeRows ? 22 : 26;  // 512 threads have fewer registers
+  if (codes && blocks <= kSomeBlocks) return 13;
+  if (is_float(weight) && blocks <= kFewBlocks && rounds >= 4) return 8;
+  if (!is_float(weight) && blocks > kSomeBlocks) return 8;
+  return units_in_flight(weight, blocks, rounds, rows);
+}
+
 /// Waves that share a row. The more waves share a row, the more rows a lane has, and the more rows use each load of the
 /// activations; such loads take as long as those of weights, f32 ones longer. Limits: every lane has at least two
 /// rounds of units, and at most `rows_most` rows (sums). Measured like units_in_flight.
@@ -113,7 +127,7 @@ void MatmulConfig::use_small_teams(int wave, std::int64_t multiple) {
 // Choices build on each other in this order: tokens of a tile, lanes per row, rows of a block, waves, waves per row,
 // rows per team, units in flight. Each can be replaced by tuning. The thresholds were measured (see above).
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
-                           std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning, bool whole_rows) {
+                           std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning, MatmulUse use) {
   const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
   MatmulConfig out;
   const bool ahead = target.loads_ahead;
@@ -126,22 +140,29 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto teams = target.wave / out.lanes_per_row;
   const auto multiple = shape.multiple_of;
 
-  // Rows of a block: the fewest that the epilogue allows; more, up to 32, if the grid still has very many blocks.
+  // Rows of a block: the fewest that the epilogue allows; more, up to 32, if the grid still has very many blocks, or
+  // if one of them goes on alone: with few large blocks none waits for a second turn (H200, Q4_K [2560, 10240] and a
+  // norm: 160 blocks 18.2 us, 80 blocks 15.1 us).
   std::int64_t block_rows = multiple;
   const auto fits = [&](std::int64_t count) { return shape.divides == 0 || shape.divides % count == 0; };
   const bool many = is_many(target, out.tokens);
   while (block_rows < 32 && rows / (2 * block_rows) >= 1024 && fits(2 * block_rows)) block_rows *= 2;
-  while (many && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
+  const bool whole_rows = use == MatmulUse::kWholeRows, wide = many || whole_rows;
+  while (wide && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
 
   // Threads of a block. Weights of floats (`fat`) need more loads in flight, so few blocks are made larger, and so are
-  // those of which one goes on alone with whole rows. Many blocks
-  // with short rows are made smaller, with many rows per team: small blocks get a place on a unit sooner.
+  // those of which one goes on alone with whole rows. Many blocks with short rows are made smaller, with many rows per
+  // team: small blocks get a place on a unit sooner. So are those of codes where kernels overlap (H200, tokens/s of an
+  // 8B model in Q4_K_M with 8 and 4 waves for [28672, 4096]: 627 and 648).
   const bool few_blocks = rows / block_rows <= kSomeBlocks;
   const bool fat = is_float(weight) && !ahead;
   const bool short_rows =
       fat && !few_blocks && out.lanes_per_row == target.wave && units <= kShortRounds * target.wave && tokens <= 2;
+  const bool overlaps = target.overlaps && tokens == 1;
+  const bool small_blocks =
+      overlaps && quant::is_plane_codes(weight) && use == MatmulUse::kPlain && block_rows >= 32 && !few_blocks;
   const auto threads = (fat && few_blocks) || whole_rows ? 2 * kThreadsWanted
-                       : short_rows                      ? kThreadsWanted / 2
+                       : short_rows || small_blocks      ? kThreadsWanted / 2
                                                          : kThreadsWanted;
   std::int64_t waves = std::max<std::int64_t>(1, threads / target.wave);
   while (waves > 1 && waves * teams * (many ? kRowsWithManyTokens : 1) > block_rows) waves /= 2;
@@ -163,7 +184,9 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto stride = out.lanes_per_row * out.waves_per_row;
   const auto rounds = (units + stride - 1) / stride;
   const auto blocks = rows / out.block_rows(target.wave);
-  auto in_flight = many || unpacks(target, weight) ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
+  auto in_flight = many || unpacks(target, weight) ? 1
+                   : overlaps                      ? units_before_wait(weight, blocks, rounds, out.rows_per_team, use)
+                                                   : units_in_flight(weight, blocks, rounds, out.rows_per_team);
   in_flight = in_flight * 5 / static_cast<std::int64_t>(quant::planes_unit_registers(weight));
   if (ahead && tokens > 1) in_flight /= 2;
   out.units_ahead = tuned_positive(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
@@ -267,9 +290,7 @@ std::optional<TilesConfig> choose_strips(const GpuTarget& target, const TilesPro
   const auto slabs = std::max<std::int64_t>(lanes_of_row(target.matrix), 2);  // of whole units of each lane
   out.slabs = tuned_positive(tuning, "slabs", slabs);
   const auto step = out.slabs * kSlab;
-  if (problem.k % step != 0 || problem.rows < block.rows || block.rows % shape.multiple_of != 0 ||
-      (shape.divides != 0 && shape.divides % block.rows != 0))
-    return std::nullopt;
+  if (problem.k % step != 0 || !fits(block, problem, shape)) return std::nullopt;
   const std::int64_t unit_blocks = block.rows * block.tokens <= 64 * kManyTokens ? 4 : 2;
   std::int64_t least = 0;
   for (std::int64_t splits = 1; splits <= (experts ? 1 : 8); splits *= 2) {

@@ -32,12 +32,15 @@ struct MatmulConfig {
   void write_to(ConfigText& out) const;
 };
 
-/// Configuration for a weight [rows][k] and `tokens` rows of x. whole_rows: the last block goes on with whole rows of
-/// results (kernels/gpu/matmul_norm.h). Precondition: the type has GPU kernels, and tokens is at most 16 or a multiple
-/// of 16.
+/// What the blocks of a matmul have besides their rows: nothing; a last one that goes on with whole rows of results
+/// (kernels/gpu/matmul_norm.h); those of other slots, as each expert of a token has blocks of its own.
+enum class MatmulUse : std::uint8_t { kPlain, kWholeRows, kSlots };
+
+/// Configuration for a weight [rows][k] and `tokens` rows of x. Precondition: the type has GPU kernels, and tokens is
+/// at most 16 or a multiple of 16.
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning,
-                           bool whole_rows = false);
+                           MatmulUse use = MatmulUse::kPlain);
 
 /// True if the target has matrix instructions that the tuning allows. Tuning key: matrix.
 bool may_use_matrix_instructions(const GpuTarget& target, const Tuning& tuning);

@@ -56,7 +56,34 @@ TEST_CASE("matrix instructions serve prefill, where the target has them and the 
   CHECK(choose(card, 2048, 2048, 512, on, {.multiple_of = 128})->rows == 128);
 }
 
-TEST_CASE("matmuls of few tokens use matrix instructions from 8 tokens on, or as tuned") {
+TEST_CASE("decode where kernels overlap: the choices that were the fastest when measured") {
+  const auto of = [](const char* target, DType type, std::int64_t rows, std::int64_t k, std::int64_t multiple,
+                     MatmulUse use = MatmulUse::kPlain) {
+    const auto config = choose_matmul(*find_target(target), type, rows, k, 1, {.multiple_of = multiple}, {}, use);
+    return std::array{config.waves, config.waves_per_row, config.rows_per_team, config.units_ahead};
+  };
+  using Choice = std::array<std::int64_t, 4>;
+  CHECK(of("sm_90", DType::kQ4_K, 28672, 4096, 32) == Choice{4, 1, 8, 1});
+  CHECK(of("sm_90", DType::kQ4_K, 20480, 2560, 32) == Choice{4, 1, 8, 1});
+  CHECK(of("sm_90", DType::kQ6_K, 262144, 2560, 16) == Choice{4, 1, 8, 1});
+  CHECK(of("sm_90", DType::kQ4_K, 2048, 8192, 16) == Choice{8, 2, 4, 4});
+  CHECK(of("sm_90", DType::kQ6_K, 2048, 8192, 16) == Choice{8, 2, 4, 4});
+  CHECK(of("sm_90", DType::kQ4_K, 4096, 14336, 16) == Choice{8, 2, 4, 2});
+  CHECK(of("sm_90", DType::kQ6_K, 4096, 14336, 16) == Choice{8, 2, 4, 2});
+  CHECK(of("sm_90", DType::kQ4_K, 4096, 4096, 16) == Choice{8, 2, 4, 2});
+  CHECK(of("sm_90", DType::kQ4_K, 4096, 2560, 16) == Choice{8, 1, 2, 3});
+  CHECK(of("sm_90", DType::kQ4_K, 2560, 10240, 16, MatmulUse::kWholeRows) == Choice{16, 2, 4, 3});
+  CHECK(of("sm_90", DType::kQ6_K, 2560, 10240, 16, MatmulUse::kWholeRows) == Choice{16, 2, 4, 3});
+  CHECK(of("sm_90", DType::kQ4_K, 1536, 2048, 32, MatmulUse::kSlots) == Choice{8, 1, 4, 1});
+  CHECK(of("sm_90", DType::kQ8_0, 16384, 2048, 32) == Choice{8, 1, 4, 2});
+  CHECK(of("sm_90", DType::kBF16, 2048, 8192, 16) == Choice{16, 8, 8, 1});
+  CHECK(of("sm_90", DType::kBF16, 2048, 2048, 16) == Choice{16, 4, 4, 2});
+  // Elsewhere a first batch is not loaded before the wait, and nothing has been measured.
+  CHECK(of("sm_86", DType::kQ4_K, 4096, 14336, 16) == Choice{8, 2, 4, 1});
+  CHECK(of("gfx1100", DType::kQ4_K, 28672, 4096, 32) == Choice{8, 1, 4, 2});
+}
+
+TEST_CASE("matmuls of few tokens use matrix instructions from a number of them on, or as tuned") {
   const Tuning on{{"matrix", 1}};
   const GpuTarget &card = *find_target("sm_90"), &square = *find_target("gfx1100");
   // As many tokens as one instruction has, or fewer.

@@ -32,7 +32,7 @@ TEST_CASE("rows of few units have few lanes, rows that would need many rounds a 
 TEST_CASE("a block that goes on with whole rows has 512 threads, others of quantised weights 256") {
   for (const char* name : {"sm_90", "gfx1100", "gfx942"}) {
     const auto& target = *find_target(name);
-    CHECK(choose_matmul(target, DType::kQ4_K, 2816, 4096, 1, {}, {}, true).waves * target.wave == 512);
+    CHECK(choose_matmul(target, DType::kQ4_K, 2816, 4096, 1, {}, {}, MatmulUse::kWholeRows).waves * target.wave == 512);
     CHECK(choose_matmul(target, DType::kQ4_K, 2816, 4096, 1, {}, {}).waves * target.wave == 256);
   }
 }
