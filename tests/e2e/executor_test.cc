@@ -224,21 +224,27 @@ TEST_CASE("a sequence that continues from a copied block gives bit for bit the r
 }
 
 TEST_CASE("skipping any optional pass keeps the logits and costs steps or bytes") {
-  const TinyModel model({.dtype = DType::kQ8_0});
-  const auto ids = random_ids(40, model.file().vocab, 6);
-  const auto full = model.open();
-  const auto expected = run_alone(*full, ids, 64, first_blocks(2));
   const auto cost = [](const runtime::CpuExecutor& executor) {
     std::int64_t bytes = 0;
     for (const auto& step : executor.variants()[0].steps) bytes += step.weight_bytes + step.activation_bytes;
     return std::pair(executor.variants()[0].steps.size(), bytes);
   };
-  for (const auto& pass : passes::pipeline_passes()) {
-    if (!pass.optional) continue;
-    const auto executor = model.open(1, 4, {std::string(pass.name)});
-    INFO(pass.name << ": " << cost(*executor).first << " steps instead of " << cost(*full).first);
-    CHECK(nmse(run_alone(*executor, ids, 64, first_blocks(2)), expected) < 1e-3);
-    CHECK((cost(*executor).first > cost(*full).first || cost(*executor).second > cost(*full).second));
+  // Where q, k and v have one type, one matmul makes k and v, and their store stays one.
+  for (const bool mixed : {false, true}) {
+    TinyShape shape{.dtype = DType::kQ8_0};
+    if (mixed) shape.types = {{"attn_v", DType::kQ4_0}};
+    const TinyModel model(shape);
+    const auto ids = random_ids(40, model.file().vocab, 6);
+    const auto full = model.open();
+    const auto expected = run_alone(*full, ids, 64, first_blocks(2));
+    for (const auto& pass : passes::pipeline_passes()) {
+      if (!pass.optional) continue;
+      const auto executor = model.open(1, 4, {std::string(pass.name)});
+      INFO(pass.name << ": " << cost(*executor).first << " steps instead of " << cost(*full).first);
+      CHECK(nmse(run_alone(*executor, ids, 64, first_blocks(2)), expected) < 1e-3);
+      const bool costs = cost(*executor).first > cost(*full).first || cost(*executor).second > cost(*full).second;
+      CHECK(costs == (mixed || pass.name != "split_kv_store"));
+    }
   }
 }
 
