@@ -55,7 +55,7 @@ std::int64_t units_before_wait(DType weight, std::int64_t blocks, std::int64_t r
                                MatmulUse use) {
   const bool codes = quant::is_plane_codes(weight);
   if (codes && use == MatmulUse::kSlots) return rows;
-  if (codes && blocks <= kFewBlocks) return use == MatmulUse::kWholeRows ? 22 : 26;  // 512 threads have fewer registers
+  if (codes && blocks <= kFewBlocks) return use == MatmulUse::kWholeRows ? 19 : 26;  // 512 threads have fewer registers
   if (codes && blocks <= kSomeBlocks) return 13;
   if (is_float(weight) && blocks <= kFewBlocks && rounds >= 4) return 8;
   if (!is_float(weight) && blocks > kSomeBlocks) return 8;
