@@ -212,9 +212,11 @@ void GpuChooser::launch_router(ir::NodeId node, const Router& router) {
   const auto& type = graph_.type(graph_.operand(node, 0));
   const auto rows = rows_of_step(type.shape[0]);
   KernelText text{.header = "kernels/gpu/experts.h", .kernel = "Route", .defaults = {}, .before = {}};
+  constexpr int kThreads = 128;
   text.config = router.config;
+  text.config.number("kWaves", kThreads / target_.wave);
   text.blocks = rows.bound;
-  text.threads = target_.wave;
+  text.threads = kThreads;
   launch(fmt::format("route_{}_t{}", type.cols(), rows.bound), text, router.pointers);
 }
 

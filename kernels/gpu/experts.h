@@ -7,7 +7,7 @@
 
 namespace forge::gpu {
 
-/// Top-k routing, one block per token: of one wave, or the kWaves of a matmul's last block. gate = softmax over all
+/// Top-k routing, one block of kWaves per token: a kernel's own, or the last block of a matmul. gate = softmax over all
 /// experts or sigmoid of the logits (arXiv 1701.06538); rank = gate + bias, where the bias (kBiased) only influences
 /// the choice (arXiv 2408.15664). The kUsed experts with the highest ranks are chosen, best first; the lower number
 /// wins ties and NaN ranks come last. The share of a chosen expert is its gate times kScale, divided by the sum of the
@@ -17,13 +17,16 @@ namespace forge::gpu {
 /// kUsed, kGroups, kGroupsUsed, kGroupTop, kPerAdjugate, kRowFloats (row stride of the logits), kTokensTotal, kCount,
 /// kSigmoid, kBiased, kFactors, kOverChosen and kScale. kFresh: other blocks of the running kernel have written the
 /// logits (matmul_norm.h).
-template <class C, bool kFresh = false, int kWaves = 1>
+template <class C, bool kFresh = false, int kWaves = C::kWaves>
 struct Route {
   static constexpr int kThreads = kWaves * kWave, kBlocks = C::kTokensTotal;
   static constexpr int kOwn = ceil_div(C::kExperts, kWave);  ///< experts of a lane: lane, lane + kWave, ...
   static constexpr int kMembers = C::kExperts / C::kGroups;  ///< experts of a group
   /// Threads that share an expert while they count better ones, and how many others each of them looks at.
-  static constexpr int kParts = kThreads > C::kExperts ? kThreads / C::kExperts : 1;
+  static constexpr int kPartsMost = 8;
+  static constexpr int kParts = kThreads < 2 * C::kExperts            ? 1
+                                : kThreads / C::kExperts < kPartsMost ? kThreads / C::kExperts
+                                                                      : kPartsMost;
   static constexpr int kOthers = ceil_div(C::kExperts, kParts);
   static constexpr float kWorst = __builtin_bit_cast(float, 0xff800000u);  // -infinity
   static constexpr float kSumLeast = 0x1p-14f;  ///< lower bound of the divisor, in case all chosen gates are 0
@@ -31,7 +34,6 @@ struct Route {
                 "each chosen expert needs a lane: kUsed is at most kWave and kExperts");
   static_assert(C::kGroups <= kWave && C::kExperts % C::kGroups == 0,
                 "each group needs a lane, and groups have equal sizes");
-  static_assert(C::kGroups == 1 || kWaves == 1, "group-limited routing needs a block of one wave");
   struct Lds {
     Shared<float, C::kExperts> ranks, gates;
     Shared<float, C::kGroups> worth;
@@ -76,19 +78,15 @@ struct Route {
     }
   }
 
-  /// Group-limited routing: sets the ranks of experts outside the best groups to kWorst. Lane g computes the worth of
+  /// Group-limited routing: sets the ranks of experts outside the best groups to kWorst. Thread g computes the worth of
   /// group g, the sum of its kGroupTop best ranks, by keeping them sorted while it goes through the members.
-  FORGE_DEVICE static void keep_best_groups(float (&rank)[kOwn], Lds& lds) {
-    FORGE_UNROLL
-    for (int i = 0; i < kOwn; ++i)
-      if (i * kWave + lane_id() < C::kExperts) lds.ranks.set(i * kWave + lane_id(), rank[i]);
-    barrier();
-    if (lane_id() < C::kGroups) {
+  FORGE_DEVICE static void keep_best_groups(Lds& lds) {
+    if (thread_id() < C::kGroups) {
       float best[C::kGroupTop], worth = 0;  // descending
       FORGE_UNROLL
       for (int n = 0; n < C::kGroupTop; ++n) best[n] = kWorst;
       for (int m = 0; m < kMembers; ++m) {
-        float value = lds.ranks.get(lane_id() * kMembers + m);
+        float value = lds.ranks.get(thread_id() * kMembers + m);
         FORGE_UNROLL
         for (int n = 0; n < C::kGroupTop; ++n) {
           const float larger = max_of(best[n], value);
@@ -98,19 +96,21 @@ struct Route {
       }
       FORGE_UNROLL
       for (int n = 0; n < C::kGroupTop; ++n) worth += best[n];
-      lds.worth.set(lane_id(), worth);
+      lds.worth.set(thread_id(), worth);
     }
     barrier();
-    FORGE_UNROLL
-    for (int i = 0; i < kOwn; ++i) {
-      const int expert = i * kWave + lane_id(), own = expert < C::kExperts ? expert / kMembers : 0;
+    FORGE_LOOP
+    for (int expert = thread_id(); expert < C::kExperts; expert += kThreads) {
+      const int own = expert / kMembers;
+      const float mine = lds.worth.get(own);
       int better = 0;
       for (int g = 0; g < C::kGroups; ++g) {
-        const float other = lds.worth.get(g), mine = lds.worth.get(own);
-        if (other > mine || (other == mine && g < own)) ++better;
+        const float other = lds.worth.get(g);
+        better += other > mine || (other == mine && g < own) ? 1 : 0;
       }
-      if (better >= C::kGroupsUsed) rank[i] = kWorst;
+      if (better >= C::kGroupsUsed) lds.ranks.set(expert, kWorst);
     }
+    barrier();
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
@@ -121,8 +121,8 @@ struct Route {
     route(args, t, lds);
   }
   /// The gates and ranks of all experts, in shared memory. One wave.
-  FORGE_DEVICE static void rank(const Args& args, int t, Lds& lds) {
-    float gate[kOwn], rank[kOwn];
+  FORGE_DEVICE static void store_ranks(const Args& args, int t, Lds& lds) {
+    float gate[kOwn];
     const float* logits = args.logits + static_cast<u64>(t) * C::kRowFloats;
     gates(logits, gate);
     // Large logits have the same sigmoid in f32, so where nothing is added to gates the logits themselves are ranked.
@@ -130,24 +130,19 @@ struct Route {
     FORGE_UNROLL
     for (int i = 0; i < kOwn; ++i) {
       const int expert = i * kWave + lane_id();
-      rank[i] = kRanksLogits && expert < C::kExperts ? logit(logits + expert) : gate[i];
-      if (C::kBiased && expert < C::kExperts) rank[i] += load(args.bias + expert);
-      if (rank[i] != rank[i]) rank[i] = kWorst;
-    }
-    if constexpr (C::kGroups > 1) keep_best_groups(rank, lds);
-    FORGE_UNROLL
-    for (int i = 0; i < kOwn; ++i) {
-      const int expert = i * kWave + lane_id();
       if (expert >= C::kExperts) continue;
-      lds.ranks.set(expert, rank[i]);
+      float rank = kRanksLogits ? logit(logits + expert) : gate[i];
+      if (C::kBiased) rank += load(args.bias + expert);
+      lds.ranks.set(expert, rank == rank ? rank : kWorst);
       lds.gates.set(expert, gate[i]);
     }
   }
   /// Routes token t. All threads of the block. An expert's place is the number of those that are better, which takes
   /// two barriers, where a search for the best one after the other takes three reductions over the wave for each.
   FORGE_DEVICE static void route(const Args& args, int t, Lds& lds) {
-    if (wave_id() == 0) rank(args, t, lds);
+    if (wave_id() == 0) store_ranks(args, t, lds);
     barrier();
+    if constexpr (C::kGroups > 1) keep_best_groups(lds);
     FORGE_LOOP
     for (int at = thread_id(); at < kParts * C::kExperts; at += kThreads) {
       const int expert = at % C::kExperts, begin = at / C::kExperts * kOthers;

@@ -142,7 +142,7 @@ struct FillRows {
   static constexpr int kNormedTogether = in_equal_rounds(kTurns, 8);
   struct Lds {
     OutTile tile;
-    alignas(16) Shared<float, 2 * C::kWaves> sums;
+    alignas(16) Shared<float, 2 * C::kWaves> sums;  ///< so that a wide load of them does not reach into the tile
   };
   struct Args {
     typename C::Source::Args source;

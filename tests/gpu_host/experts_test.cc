@@ -18,7 +18,7 @@ struct RouteCase {
   int experts, used, groups, groups_used, group_top;
   bool sigmoid, biased, over_chosen;
   int wave;
-  int per_adjugate = 1;
+  int per_adjugate = 1, waves = 1;
   [[nodiscard]] bool scaled() const { return over_chosen; }  ///< each expert has a factor, in half of the cases
 };
 
@@ -27,8 +27,9 @@ constexpr int kTokens = 32, kReal = 17, kPad = 3;
 WaveText text_of(const RouteCase& c) {
   codegen::KernelText text{.header = "kernels/gpu/experts.h", .kernel = "Route", .defaults = {}, .before = {}};
   text.blocks = kTokens;
-  text.threads = c.wave;
-  text.config.number("kExperts", c.experts)
+  text.threads = c.waves * c.wave;
+  text.config.number("kWaves", c.waves)
+      .number("kExperts", c.experts)
       .number("kUsed", c.used)
       .number("kGroups", c.groups)
       .number("kGroupsUsed", c.groups_used)
@@ -63,7 +64,7 @@ std::vector<float> logits_of(const RouteCase& c) {
 void check_route(const RouteCase& c, const Kernel& kernel) {
   INFO("experts " << c.used << " of " << c.experts << ", groups " << c.groups_used << " of " << c.groups << " by "
                   << c.group_top << ", sigmoid " << c.sigmoid << ", biased " << c.biased << ", over chosen "
-                  << c.over_chosen << ", per adjugate " << c.per_adjugate << ", wave " << c.wave);
+                  << c.over_chosen << ", per adjugate " << c.per_adjugate << ", " << c.waves << " waves of " << c.wave);
   const auto values = logits_of(c), biases = random_floats(static_cast<std::size_t>(c.experts)),
              factors = random_floats(static_cast<std::size_t>(c.experts));
   const Buffer<float> logits{std::span<const float>(values)}, bias{std::span<const float>(biases)},
@@ -354,14 +355,15 @@ TEST_CASE("experts are chosen as on the CPU") {
   struct Shape {
     int experts, used, groups, groups_used, group_top, per_adjugate = 1;
   };
-  constexpr Shape kShapes[] = {{4, 2, 1, 1, 1},   {1, 1, 1, 1, 1},  {60, 4, 1, 1, 1},     {128, 8, 1, 1, 1},
-                               {256, 8, 8, 4, 2}, {24, 3, 4, 2, 2}, {128, 8, 1, 1, 1, 2}, {24, 3, 1, 1, 1, 8}};
-  const Choice<5> sizes{std::size(kShapes), 2, 2, 2, std::size(kWaves)};
+  constexpr Shape kShapes[] = {{4, 2, 1, 1, 1},      {1, 1, 1, 1, 1},     {60, 4, 1, 1, 1},
+                               {128, 8, 1, 1, 1},    {256, 8, 8, 4, 2},   {24, 3, 4, 2, 2},
+                               {128, 8, 1, 1, 1, 2}, {24, 3, 1, 1, 1, 8}, {10, 3, 1, 1, 1}};
+  const Choice<6> sizes{std::size(kShapes), 2, 2, 2, std::size(kWaves), 2};
   std::vector<RouteCase> cases;
-  for (const auto& at : cases_of(sizes, [](const Choice<5>&) { return true; })) {
+  for (const auto& at : cases_of(sizes, [](const Choice<6>&) { return true; })) {
     const auto& [experts, used, groups, groups_used, group_top, per_adjugate] = kShapes[at[0]];
     cases.push_back({experts, used, groups, groups_used, group_top, at[1] == 1, at[2] == 1, at[3] == 1, kWaves[at[4]],
-                     per_adjugate});
+                     per_adjugate, at[5] == 0 ? 1 : 4});
   }
   check_cases(cases, [](const RouteCase& c) { return text_of(c); }, check_route);
 }
