@@ -13,8 +13,7 @@
 //           one, so that no write is lost
 //   IR-010  a kv_store, attention or select_keys matches the geometry of the KV group that its state belongs to
 //   IR-011  a chain of stores stores each half of a layer once, neither alone, and attention to a stored layer, or
-//   select_keys of it, reads a
-//           state after that store
+//           select_keys of it, reads a state after these stores
 //   IR-012  each group can run as one step: no path leaves a group and returns to it, and no two groups depend on each
 //           other
 //   IR-013  each KV group has one kv_state, each recurrent group one recurrent_state, each weight name one type

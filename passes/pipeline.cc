@@ -8,7 +8,7 @@
 // 2. Restructure, while matmuls still read f32 values:
 //    merge_qkv and merge_gate_up come before split_rms_norm, which adds one node for each consumer of the norm: after
 //    merging there is one consumer instead of three, and before the split the matmuls to merge still share an operand.
-//    split_kv_store comes behind merge_qkv, which decides whether k and v have one matmul.
+//    split_kv_store comes after merge_qkv, which decides whether k and v have one matmul.
 //    split_rms_norm comes before quantize_activations, because the value to quantise is x*w, which the step that
 //    produces x can compute at once. The norm's result does not exist before all squares of a row are summed.
 // 3. Lower: quantize_activations gives every matmul the activation type that the target multiplies. It is required;

@@ -68,7 +68,7 @@ class GpuChooser {
     std::string text;
     ConfigText config;
   };
-  /// whole_rows: of choose_matmul.
+  /// whole_rows: MatmulUse::kWholeRows.
   void matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
               const MatmulTail* tail = nullptr, bool whole_rows = false);
   void write_stride(const TileDraft& draft, const MatmulWeight& weight, ConfigText& out) const;

@@ -49,16 +49,18 @@ std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rou
 }
 
 /// The same for one token where kernels overlap: blocks load their first batch while they wait for the kernel before,
-/// so of a small weight most is in that batch. Blocks of slots know their weights only after the wait. Measured on an
-/// H200 as tokens/s of whole models, since a kernel that is timed alone has no other to wait for.
+/// so of a small weight most is in that batch; floats, whose rows have many rounds, leave the memory to that kernel.
+/// Blocks of slots know their weights only after the wait. Measured on an H200 as tokens/s of whole models in Q4_K_M,
+/// Q8_0 and BF16, since a kernel that is timed alone has no other to wait for.
 std::int64_t units_before_wait(DType weight, std::int64_t blocks, std::int64_t rounds, std::int64_t rows,
                                MatmulUse use) {
-  const bool codes = quant::is_plane_codes(weight);
-  if (codes && use == MatmulUse::kSlots) return rows;
-  if (codes && blocks <= kFewBlocks) return use == MatmulUse::kWholeRows ? 19 : 26;  // 512 threads have fewer registers
-  if (codes && blocks <= kSomeBlocks) return 13;
-  if (is_float(weight) && blocks <= kFewBlocks && rounds >= 4) return 8;
-  if (!is_float(weight) && blocks > kSomeBlocks) return 8;
+  constexpr std::int64_t kAlmostAll = 26, kMany = 13, kFew = 8;
+  constexpr std::int64_t kOf512Threads = 19;  // which have fewer registers each
+  const bool codes = quant::is_plane_codes(weight), floats = is_float(weight);
+  if (use == MatmulUse::kSlots) return codes ? rows : units_in_flight(weight, blocks, rounds, rows);
+  if (codes && blocks <= kFewBlocks) return use == MatmulUse::kWholeRows ? kOf512Threads : kAlmostAll;
+  if (codes && blocks <= kSomeBlocks) return kMany;
+  if (floats ? blocks <= kFewBlocks && rounds >= 4 : blocks > kSomeBlocks) return kFew;
   return units_in_flight(weight, blocks, rounds, rows);
 }
 
@@ -106,6 +108,9 @@ void MatmulConfig::take_tokens(const GpuTarget& target, DType weight, std::int64
   tokens = std::min(tile, tuned_positive(tuning, "tile", tile));
   while (tokens > 1 && tokens * rows_per_team > sums) tokens /= 2;
   if (tokens == 1 || tuning.contains("units")) return;
+  constexpr std::int64_t kRegisters = 112;  // of a thread for units and sums; with 512 threads it has 128 in all
+  const auto unit = rows_per_team * static_cast<std::int64_t>(quant::planes_unit_registers(weight));
+  units_ahead = std::clamp<std::int64_t>((kRegisters - tokens * rows_per_team) / unit, 1, units_ahead);
   units_ahead = is_many(target, tokens) ? 1 : std::max<std::int64_t>(1, units_ahead / (target.loads_ahead ? 2 : 1));
 }
 
@@ -147,7 +152,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto fits = [&](std::int64_t count) { return shape.divides == 0 || shape.divides % count == 0; };
   const bool many = is_many(target, out.tokens);
   while (block_rows < 32 && rows / (2 * block_rows) >= 1024 && fits(2 * block_rows)) block_rows *= 2;
-  const bool whole_rows = use == MatmulUse::kWholeRows, wide = many || whole_rows;
+  const bool whole_rows = use == MatmulUse::kWholeRows, wide = many || (whole_rows && target.overlaps);
   while (wide && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
 
   // Threads of a block. Weights of floats (`fat`) need more loads in flight, so few blocks are made larger, and so are

@@ -32,8 +32,8 @@ struct MatmulConfig {
   void write_to(ConfigText& out) const;
 };
 
-/// What the blocks of a matmul have besides their rows: nothing; a last one that goes on with whole rows of results
-/// (kernels/gpu/matmul_norm.h); those of other slots, as each expert of a token has blocks of its own.
+/// kWholeRows: the last block goes on with whole rows of results (kernels/gpu/matmul_norm.h). kSlots: a tile is a slot,
+/// whose expert is known only after the wait for the router. kPlain: all others, also a router's matmul.
 enum class MatmulUse : std::uint8_t { kPlain, kWholeRows, kSlots };
 
 /// Configuration for a weight [rows][k] and `tokens` rows of x. Precondition: the type has GPU kernels, and tokens is

@@ -17,7 +17,6 @@ namespace {
 
 using ir::NodeId;
 using ir::Op;
-using ir::Value;
 
 /// Ops that may stand between the matmul and kv_store or attention.
 bool is_qkv_op(Op op) {

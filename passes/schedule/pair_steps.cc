@@ -15,7 +15,7 @@ std::vector<std::int32_t> last_needs(const ir::Graph& graph, std::span<const Ste
   for (std::size_t step = 0; step < order.size(); ++step)
     for (const auto node : order[step])
       for (const ir::Value& operand : graph.operands(node)) {
-        // A store of keys or values replaces what no other step of this layer has stored.
+        // Stores of one chain write different rows (IR-011), so the state between two of them is no need.
         if (graph.op(node) == ir::Op::kKvStore && graph.op(operand.node) == ir::Op::kKvStore) continue;
         const auto from = step_of[views.base(graph, operand).node];
         if (from != static_cast<std::int32_t>(step)) last[step] = std::max(last[step], from);

@@ -20,7 +20,8 @@ struct Turn {
 };
 
 /// The turns of a schedule. A step moves forward to the turn of an earlier one if all that it needs was there before
-/// that one, and `wanted(earlier, step)`. Every step follows the producers of its operands, as before.
+/// that one, and `wanted(earlier, step)`. Every step follows the producers of its operands, as before, except that
+/// stores of a KV cache may change places among themselves.
 using Wanted = std::function<bool(const StepNodes&, const StepNodes&)>;
 std::vector<Turn> pair_steps(const ir::Graph& graph, std::span<const StepNodes> order, const Views& views,
                              const Wanted& wanted);

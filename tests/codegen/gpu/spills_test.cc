@@ -33,8 +33,9 @@ constexpr const char* kStore = R"(struct Epilogue {
 )";
 
 /// The kernel of a quantised [n, k] weight times `tokens` tokens.
-KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, std::int64_t tokens) {
-  const auto config = choose_matmul(target, type, n, k, tokens, {}, {});
+KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, std::int64_t tokens,
+                       MatmulUse use = MatmulUse::kPlain) {
+  const auto config = choose_matmul(target, type, n, k, tokens, {}, {}, use);
   KernelText text{
       .header = "kernels/gpu/matmul_rows.h", .kernel = "MatmulRows", .defaults = "MatmulDefaults", .before = kStore};
   text.config.use("Weight", weight_text(type, n, k)).use("Epilogue", "gpu::Epilogue").number("kTokensTotal", tokens);
@@ -223,6 +224,10 @@ TEST_CASE("GEMV kernels of the K types do not spill their units") {
     KernelSet kernels;
     for (const auto type : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS})
       kernels.add(kernel_source(target, "matmul", matmul_text(target, type, 2560, 9728, tokens)));
+    if (target.overlaps)
+      for (const auto type : {DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS})
+        for (const auto use : {MatmulUse::kPlain, MatmulUse::kWholeRows})
+          kernels.add(kernel_source(target, "one", matmul_text(target, type, 2560, 10240, 1, use)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(target.name << ": " << kernel.facts.registers << " registers");
       CHECK(kernel.facts.spill_bytes <= 0);
