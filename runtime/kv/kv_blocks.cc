@@ -143,10 +143,12 @@ void KvSequence::publish(std::span<const std::int32_t> ids) {
     std::int32_t& own = table[slot.published];
     const std::int32_t known = index.find(chain, content);
     if (known == KvPrefixIndex::kNone) {
-      if (index.holds(own))
+      if (index.holds(own) && index.tokens_of(own) == size) {
         index.rejoin(chain, own);
-      else
+      } else {
+        if (index.holds(own)) index.remove(own);  // as the tail of a shorter fork
         index.insert(chain, content, own);
+      }
     } else {
       pool_->share(known);
       pool_->release(own);
@@ -164,7 +166,12 @@ void KvSequence::publish_end(std::span<const std::int32_t> ids) {
   if (rest.empty() || !pool_->windows_.empty() || pool_->states_) return;
   const auto chain = pool_->published_chain(slot, slot_);
   const std::int32_t last = pool_->table(slot_)[slot.published];
-  if (!index.holds(last) && index.find_partial(chain, rest).tokens < rest.size()) index.insert(chain, rest, last);
+  if (index.find_partial(chain, rest).tokens == rest.size()) return;
+  if (index.holds(last)) {
+    if (index.tokens_of(last) >= rest.size()) return;  // full, or an equal tail behind another chain
+    index.remove(last);
+  }
+  index.insert(chain, rest, last);
 }
 
 /// Shares blocks by reference. The partly filled last block is shared too; whichever sequence writes into it first gets

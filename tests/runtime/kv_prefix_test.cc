@@ -171,6 +171,27 @@ TEST_CASE("the end of a sequence is kept only where the index has no more of it"
   other.audit();
 }
 
+TEST_CASE("a block that a shorter fork published as its end is published again by the one that holds more of it") {
+  KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 3, .tokens_max = 16, .min_partial_tokens = 1});
+  const auto ids = rising(9);
+  auto longest = pool.open().value();
+  REQUIRE(longest.append(9).ok);
+  const auto end_at = [&](std::size_t tokens) {
+    auto fork = longest.fork(tokens).value();
+    fork.publish_end(std::span(ids).first(tokens));
+  };
+  end_at(1);
+  CHECK(pool.match(ids).tokens == 1);
+  end_at(3);
+  CHECK(pool.match(ids).tokens == 3);
+  end_at(2);
+  CHECK(pool.match(ids).tokens == 3);
+  longest.publish(ids);
+  CHECK((pool.match(ids).blocks == 2 && pool.match(ids).tokens == 8));
+  CHECK(pool.references(longest.blocks()[0]) == 1);
+  pool.audit();
+}
+
 TEST_CASE("a sequence that needs the whole pool does not keep the block that it copied from") {
   KvBlockPool pool({.blocks = 3, .block_tokens = 4, .sequences_max = 2, .tokens_max = 12, .min_partial_tokens = 1});
   auto ids = rising(12);
