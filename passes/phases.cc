@@ -6,6 +6,7 @@
 //   PH-004  a kernel does not ask for negative scratch (checked by bind_variants.cc)
 //   PH-005  a target has at least one variant (checked by bind_variants.cc)
 //   PH-006  the target accepts every group as a whole
+//   PH-007  a target has a kernel for steps that it joins (checked by bind_variants.cc)
 
 #include <fmt/format.h>
 

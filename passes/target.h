@@ -120,6 +120,18 @@ class Target {
     return std::nullopt;
   }
 
+  /// True if the blocks of `next` should do the work of `step` first in a variant (pair_steps.h). Only for a step whose
+  /// results nothing but `next` reads: they have no place in the arena then, but for what it stores in the KV cache.
+  [[nodiscard]] virtual bool joins(const ir::Graph&, std::span<const ir::NodeId>, std::span<const ir::NodeId>,
+                                   const ir::Bounds&) const {
+    return false;
+  }
+  /// The one step of two groups that it joins. Must give one.
+  [[nodiscard]] virtual std::optional<Choice> choose_joined(const ir::Graph&, std::span<const ir::NodeId>,
+                                                            std::span<const ir::NodeId>, const Binding&) const {
+    return std::nullopt;
+  }
+
   /// Steps that sample the next tokens from the logits on the device; none: the host samples.
   [[nodiscard]] virtual std::vector<Choice> sampling(const ir::Graph&, const Binding&) const { return {}; }
 

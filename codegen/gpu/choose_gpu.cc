@@ -160,70 +160,6 @@ std::optional<TilesConfig> GpuChooser::matmul_tiles(const TileDraft& draft, cons
   return tiles_of(target_, tuning_, graph_, {draft, shape}, binding_.bounds);
 }
 
-/// Few tokens: one launch, whose last block makes the rows. Many: the rows are a launch of their own, in which each row
-/// has a block.
-void GpuChooser::matmul_and_norm(const RowNormDraft& halves) {
-  const auto bound = rows_of_step(halves.matmul.rows).bound;
-  const bool sum = halves.rows.source != ir::kNoNode;
-  const auto epilogue = generate_epilogue(graph_, halves.matmul, epilogue_context());
-  const bool one_launch = has_tail(halves.matmul, halves.matmul_shape), normed = halves.rows_shape.norm_columns > 0;
-  const auto tail = generate_epilogue(graph_, halves.rows, epilogue_context(), one_launch ? "Tail" : "Epilogue");
-  out_.scratch_bytes = bound * halves.matmul.slots * halves.matmul.cols * kFloatBytes;
-  // With experts the shares follow the rows.
-  RowSource source{.stem = sum ? "sum_experts" : "rows", .pointers = {{.kind = Kind::kScratch}}};
-  const auto type = [&](std::string_view rows, std::string_view slots) {
-    if (!sum) return fmt::format("{}<{}>", rows, halves.rows.cols);
-    const auto shares = graph_.operand(halves.rows.source, 1);
-    return fmt::format("{}<{}, {}, {}>", slots, halves.matmul.slots, halves.rows.cols, row_floats(shares));
-  };
-  if (sum) source.pointers.push_back({.kind = Kind::kValue, .value = graph_.operand(halves.rows.source, 1)});
-  if (one_launch) {
-    out_.step.reason = "the last block makes whole rows";
-    source.type = type("FreshRows", "FreshSlots");
-    MatmulTail last{.kernel = "MatmulNorm", .pointers = source.pointers};
-    last.text = tail.text;
-    last.config.use("Tail", "gpu::Tail").use("TailSource", source.type);
-    last.config.number("kTailUnit", halves.rows_shape.multiple_of);
-    last.pointers.push_back(input(GpuInput::kCounts));
-    last.pointers.insert(last.pointers.end(), tail.pointers.begin(), tail.pointers.end());
-    matmul(halves.matmul, halves.matmul_shape, epilogue, &last, normed);
-    return append_totals(halves.rows);
-  }
-  // Sums of a norm are those of a block's waves, so with the same bits both launches have the waves of the one.
-  out_.step.reason = "a second launch makes whole rows";
-  matmul(halves.matmul, halves.matmul_shape, epilogue, nullptr, normed && deterministic_);
-  const auto waves = deterministic_ ? text_.threads / target_.wave : 0;
-  auto first = std::exchange(out_, {});
-  out_.step.label = halves.rows.label(graph_);
-  source.type = type("LoadedRows", "SummedSlots");
-  fill_rows(source, halves.rows, halves.rows_shape, tail, waves);
-  first.then.push_back(std::move(out_));
-  out_ = std::move(first);
-  append_totals(halves.rows);
-}
-
-void GpuChooser::matmul_and_route(const RoutedDraft& routed) {
-  const auto bound = rows_of_step(routed.matmul.rows).bound;
-  const auto epilogue = generate_epilogue(graph_, routed.matmul, epilogue_context());
-  const auto router = router_of(routed.route, {.kind = Kind::kScratch}, routed.matmul.cols);
-  out_.step.label = routed.matmul.label(graph_) + " + route";
-  out_.scratch_bytes = bound * routed.matmul.cols * kFloatBytes;
-  if (has_tail(routed.matmul, routed.shape)) {
-    out_.step.reason = "the last block chooses the experts";
-    MatmulTail last{.kernel = "MatmulRoute", .pointers = router.pointers};
-    last.text = fmt::format("struct Router {{\n{}}};\n", router.config.text());
-    last.config.use("Router", "gpu::Router");
-    return matmul(routed.matmul, routed.shape, epilogue, &last);
-  }
-  out_.step.reason = "a second launch chooses the experts";
-  matmul(routed.matmul, routed.shape, epilogue);
-  auto first = std::exchange(out_, {});
-  out_.step.label = ir::op_def(Op::kRoute).name;
-  launch_router(routed.route, router);
-  first.then.push_back(std::move(out_));
-  out_ = std::move(first);
-}
-
 void GpuChooser::tile(const TileDraft& draft, const EpilogueShape& shape) {
   const auto epilogue = generate_epilogue(graph_, draft, epilogue_context());
   if (draft.source != ir::kNoNode && passes::is_matmul(graph_, draft.source))
@@ -242,13 +178,14 @@ void GpuChooser::write_stride(const TileDraft& draft, const MatmulWeight& weight
 /// Steps with many tokens use matrix instructions (matmul_tiles.h, matmul_strips.h) where choose_tiles allows it, all
 /// others matmul_rows.h.
 void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
-                        const MatmulTail* tail, bool whole_rows) {
+                        const MatmulTail* tail, MatmulUse use, ir::Value shares) {
   const auto weight = weight_of(graph_, draft.source);
   const auto k = weight.k, heads = weight.heads, n = weight.columns * heads;
   const bool experts = weight.experts > 0;
   const auto rows = rows_of_step(draft.rows);
-  const auto bound = rows.bound * draft.slots;
-  const auto tiles = matmul_tiles(draft, shape);
+  const bool summed = shares.node != ir::kNoNode;
+  const auto bound = rows.bound * (summed ? 1 : draft.slots);
+  const auto tiles = summed ? std::nullopt : matmul_tiles(draft, shape);
   const auto terms = activation_terms(graph_.type(draft.input).dtype);
   KernelText text{.header = "kernels/gpu/matmul_rows.h",
                   .kernel = "MatmulRows",
@@ -271,8 +208,9 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     const auto tokens = experts ? 1 : bound;
     const auto tuning = tuning_for(tuning_, n, k, deterministic_ ? 1 : bound);
     // Blocks of experts stay small: each has few rows of a slot.
-    const auto use = experts ? MatmulUse::kSlots : whole_rows ? MatmulUse::kWholeRows : MatmulUse::kPlain;
-    auto config = choose_matmul(target_, weight.dtype, n, k, deterministic_ ? 1 : tokens, shape, tuning, use);
+    auto config = choose_matmul(target_, weight.dtype, n, k, deterministic_ ? 1 : tokens, shape, tuning,
+                                experts ? MatmulUse::kSlots : use);
+    if (summed) config.sum_slots(target_, weight.dtype, k, draft.slots, shape, tuning);
     if (heads > 1 && n / heads % config.rows_per_team != 0) config.use_small_teams(target_.wave, shape.multiple_of);
     if (deterministic_) config.take_tokens(target_, weight.dtype, tokens, tuning);
     const auto block_rows = config.block_rows(target_.wave);
@@ -291,6 +229,10 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
         .number("kColumns", n)
         .flag("kSharedX", graph_.type(draft.input).shape.size() < 3);
     arguments.push_back({.kind = Kind::kValue, .value = graph_.operand(draft.source, 2)});
+  }
+  if (summed) {
+    text.config.flag("kSummed", true).number("kShareFloats", row_floats(shares));
+    arguments.push_back({.kind = Kind::kValue, .value = shares});
   }
   arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
   if (tail != nullptr) {
@@ -433,7 +375,7 @@ std::string GpuChooser::refuses_query(ir::Value q) const {
 }
 
 // nodes: the attention, and optionally the quantize of its result, which the kernel then does too.
-std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
+std::string GpuChooser::attention(std::span<const ir::NodeId> nodes, const HeadsDraft* heads) {
   const auto node = nodes[0];
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
   const auto& bounds = binding_.bounds;
@@ -445,8 +387,9 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
                                      : choose_attention(target_, a, bounds, data, tuning_, attention_);
   if (auto why = attention_problem(config, a, bounds, attention_); !why.empty()) return why;
   const auto q = graph_.operand(node, 0);
-  const auto query_floats = row_floats(q);
-  if (auto why = refuses_query(q); !why.empty()) return why;
+  const auto query_floats = heads != nullptr ? a.heads * a.head_dim : row_floats(q);
+  if (heads == nullptr)
+    if (auto why = refuses_query(q); !why.empty()) return why;
   const bool quantised = nodes.size() > 1;
   const auto output = attention_output(nodes);
   out_.scratch_bytes = config.scratch_bytes;
@@ -474,9 +417,12 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   if (a.selected > 0)
     text.config.number("kSelectedLists", graph_.type(graph_.operands(node).back()).cols() / a.selected);
   text.threads = config.waves * target_.wave;
-  const auto arguments = attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block);
+  auto arguments = attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block);
+  if (heads != nullptr) add_heads(*heads, q, text, arguments);
   const auto kind = config.tiles ? "_tiles" : config.head_tiles ? "_heads" : "";
-  launch(fmt::format("attention{}_{}x{}_t{}", kind, a.heads, a.head_dim, bounds.tokens), text, arguments);
+  launch(fmt::format("{}attention{}_{}x{}_t{}", heads != nullptr ? "heads_and_" : "", kind, a.heads, a.head_dim,
+                     bounds.tokens),
+         text, arguments);
   return {};
 }
 

@@ -13,6 +13,8 @@
 
 #include "codegen/gpu/attention_config.h"
 #include "codegen/gpu/gpu_target.h"
+#include "codegen/gpu/heads_draft.h"
+#include "codegen/gpu/matmul_config.h"
 #include "codegen/gpu/matmul_draft.h"
 #include "codegen/gpu/row_norm.h"
 #include "codegen/gpu/source/epilogue_source.h"
@@ -44,6 +46,9 @@ class GpuChooser {
   std::optional<passes::Choice> choose_both(std::span<const ir::NodeId> first,
                                             std::span<const ir::NodeId> second) const;
 
+  /// One launch for an attention and the step before it that makes its heads (draft_heads); nothing if it is none.
+  std::optional<passes::Choice> choose_joined(std::span<const ir::NodeId> step, std::span<const ir::NodeId> next);
+
   /// The steps that sample the next tokens and write them as the next step's input (kernels/gpu/sampling.h). They run
   /// when no arena buffer is alive any more.
   std::vector<passes::Choice> sampling(std::int64_t vocab);
@@ -68,9 +73,10 @@ class GpuChooser {
     std::string text;
     ConfigText config;
   };
-  /// whole_rows: MatmulUse::kWholeRows.
+  /// use: kPlain, or kWholeRows. shares: of experts whose products are summed, each times its share; none: they are
+  /// not.
   void matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
-              const MatmulTail* tail = nullptr, bool whole_rows = false);
+              const MatmulTail* tail = nullptr, MatmulUse use = MatmulUse::kPlain, ir::Value shares = {});
   void write_stride(const TileDraft& draft, const MatmulWeight& weight, ConfigText& out) const;
   /// Completes the choice of a matmul by matrix instructions. arguments: those of MatmulArgs.
   void launch_tiles(const TileDraft& draft, const TilesConfig& tiles, const EpilogueSource& epilogue,
@@ -83,11 +89,14 @@ class GpuChooser {
   std::int64_t launch_sum_squares(const ir::Dim& rows, ir::Value squares, const PointerArgument& out);
   /// Adds launches that make the totals of partial sums (StoredForm) that the draft's kernel has just stored.
   void append_totals(const TileDraft& draft);
+  static constexpr std::int64_t kBlockThreadsMax = 1024;
   static constexpr std::int64_t kTailTokensMax = 4;  ///< in steps of more tokens a launch of its own does that
   [[nodiscard]] bool has_tail(const TileDraft& draft, const EpilogueShape& shape) const;
   /// The configuration of a matmul by matrix instructions; nothing if it has none (tiles_of).
   [[nodiscard]] std::optional<TilesConfig> matmul_tiles(const TileDraft& draft, const EpilogueShape& shape) const;
   void matmul_and_norm(const RowNormDraft& halves);
+  /// True if the waves of a block sum the products of a token's experts.
+  [[nodiscard]] bool sums_in_block(const RowNormDraft& halves) const;
   void matmul_and_route(const RoutedDraft& routed);
   void rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);
   [[nodiscard]] RowSource row_source(const TileDraft& draft) const;
@@ -95,8 +104,10 @@ class GpuChooser {
   void fill_rows(const RowSource& source, const TileDraft& draft, const EpilogueShape& shape,
                  const EpilogueSource& epilogue, std::int64_t waves = 0);
   [[nodiscard]] EpilogueContext epilogue_context() const;
-  /// Returns the reason if there is no kernel for it, else an empty string.
-  std::string attention(std::span<const ir::NodeId> nodes);
+  /// Returns the reason if there is no kernel for it, else an empty string. heads: its blocks make these first.
+  std::string attention(std::span<const ir::NodeId> nodes, const HeadsDraft* heads = nullptr);
+  void add_heads(const HeadsDraft& heads, ir::Value query, KernelText& text,
+                 std::vector<PointerArgument>& arguments) const;
   /// Attention on rows whose first columns are the values (MLA). The same.
   std::string latent_attention(std::span<const ir::NodeId> nodes);
   /// The constants of sparse attention; nothing for other attention.

@@ -28,6 +28,7 @@ constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take
 constexpr std::int64_t kStateRowsMax = 1024;
 constexpr std::int64_t kHeadDimMax = 512, kSelfHeadDimMax = 256, kLatentDimMax = 640;
 constexpr std::int64_t kShortTextTokens = 64;
+constexpr std::int64_t kJoinedWavesLeast = 2;  ///< of a block that makes heads: queries lie where results will be
 constexpr std::int64_t kBesideTokensMax = 64;  ///< with more tokens a matmul has enough blocks of its own
 
 /// Attention on shared rows (kernels/gpu/latent_row.h).
@@ -250,6 +251,23 @@ std::optional<passes::Choice> GpuTargetModel::choose_both(const ir::Graph& graph
                                                           std::span<const ir::NodeId> beside,
                                                           const passes::Binding& binding) const {
   return chooser(graph, binding).choose_both(step, beside);
+}
+
+// Attention of one row with the heads that it reads. With more rows a block would need keys that other blocks make. The
+// sums of their squares are not those of the steps of several rows, as deterministic plans want them. Where kernels
+// overlap, a launch costs less than what the heads' blocks do longer (H200, Qwen3 30B 669.8 tokens/s with two launches
+// and 667.9 with one, Gemma 3 4B 680.4 and 670.7).
+bool GpuTargetModel::joins(const ir::Graph& graph, std::span<const ir::NodeId> step, std::span<const ir::NodeId> next,
+                           const ir::Bounds& bounds) const {
+  return bounds.tokens == 1 && !deterministic_ && tuned(tuning_, "join_heads", target_.overlaps ? 0 : 1) != 0 &&
+         tuned(tuning_, "attention_waves", kJoinedWavesLeast) >= kJoinedWavesLeast &&
+         draft_heads(graph, step, next, kv_, target_.wave);
+}
+
+std::optional<passes::Choice> GpuTargetModel::choose_joined(const ir::Graph& graph, std::span<const ir::NodeId> step,
+                                                            std::span<const ir::NodeId> next,
+                                                            const passes::Binding& binding) const {
+  return chooser(graph, binding).choose_joined(step, next);
 }
 
 passes::StoredForms GpuTargetModel::stored_forms(const ir::Graph& graph, std::span<const std::vector<ir::NodeId>> steps,

@@ -51,6 +51,11 @@ class GpuTargetModel final : public BackEndTarget {
   [[nodiscard]] std::optional<passes::Choice> choose_both(const ir::Graph& graph, std::span<const ir::NodeId> step,
                                                           std::span<const ir::NodeId> beside,
                                                           const passes::Binding& binding) const override;
+  [[nodiscard]] bool joins(const ir::Graph& graph, std::span<const ir::NodeId> step, std::span<const ir::NodeId> next,
+                           const ir::Bounds& bounds) const override;
+  [[nodiscard]] std::optional<passes::Choice> choose_joined(const ir::Graph& graph, std::span<const ir::NodeId> step,
+                                                            std::span<const ir::NodeId> next,
+                                                            const passes::Binding& binding) const override;
   [[nodiscard]] std::vector<passes::Choice> sampling(const ir::Graph& graph,
                                                      const passes::Binding& binding) const override;
   [[nodiscard]] std::int64_t arena_alignment() const override { return 256; }

@@ -114,6 +114,25 @@ void MatmulConfig::take_tokens(const GpuTarget& target, DType weight, std::int64
   units_ahead = is_many(target, tokens) ? 1 : std::max<std::int64_t>(1, units_ahead / (target.loads_ahead ? 2 : 1));
 }
 
+// Blocks of 512 threads, rows in at most two rounds, and a unit of each row under way. Measured on an H200, Qwen3
+// 30B-A3B in Q4_K_M, [2048, 768] of 8 experts, tokens/s: 256 threads 698, 512 threads 718, with 16 lanes in place of 8
+// for a row 724, 1024 threads 716; more units under way 666.
+void MatmulConfig::sum_slots(const GpuTarget& target, DType weight, std::int64_t k, std::int64_t slots,
+                             const EpilogueShape& shape, const Tuning& tuning) {
+  const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
+  summed = slots;
+  waves_per_row = 1;
+  while (!tuning.contains("lanes") && 2 * lanes_per_row <= target.wave && units > 2 * lanes_per_row) lanes_per_row *= 2;
+  const auto wanted = tuned_positive(tuning, "waves", 2 * kThreadsWanted / target.wave);
+  waves = slots * std::max<std::int64_t>(1, wanted / slots);
+  const auto teams = waves / slots * (target.wave / lanes_per_row);
+  rows_per_team = tuned_positive(tuning, "rows", std::max<std::int64_t>(1, shape.multiple_of / teams));
+  while (block_rows(target.wave) % shape.multiple_of != 0 ||
+         (shape.divides != 0 && shape.divides % block_rows(target.wave) != 0))
+    ++rows_per_team;
+  units_ahead = tuned_positive(tuning, "units", 1);
+}
+
 void MatmulConfig::write_to(ConfigText& out) const {
   out.number("kTokens", tokens)
       .number("kWaves", waves)

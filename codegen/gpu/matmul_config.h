@@ -18,10 +18,15 @@ namespace forge::codegen {
 struct MatmulConfig {
   std::int64_t tokens = 1;  ///< tokens of a tile
   std::int64_t waves = 8, waves_per_row = 1, lanes_per_row = 32, rows_per_team = 1, units_ahead = 2;
+  std::int64_t summed = 1;  ///< slots of a token that waves of a block sum
   /// Weight rows of a block, on a target with this wave size.
   [[nodiscard]] std::int64_t block_rows(int wave) const {
-    return waves / waves_per_row * (wave / lanes_per_row) * rows_per_team;
+    return waves / (waves_per_row * summed) * (wave / lanes_per_row) * rows_per_team;
   }
+  /// Makes a configuration for slots that of blocks whose waves sum `slots` slots of a token. Precondition: a block
+  /// can have so many waves.
+  void sum_slots(const GpuTarget& target, DType weight, std::int64_t k, std::int64_t slots, const EpilogueShape& shape,
+                 const Tuning& tuning);
   /// Changes the split so that a team has one row, for a batched matmul whose heads have few columns. multiple: of
   /// columns that a block must have.
   void use_small_teams(int wave, std::int64_t multiple);

@@ -33,8 +33,8 @@ namespace forge::gpu {
 template <class C>
 struct Attention : AttentionRow<C> {
   using Row = AttentionRow<C>;
-  using Row::kGroup, Row::kHeadDim, Row::kLog2E, Row::kLowest, Row::kSparse, Row::kUnit, Row::kValueDim, Row::query_at,
-      Row::row_of, Row::score_of;
+  using Row::kGroup, Row::kHeadDim, Row::kLog2E, Row::kLowest, Row::kSparse, Row::kUnit, Row::kValueDim, Row::row_of,
+      Row::score_of;
   using typename Row::Args, typename Row::Format, typename Row::Job, typename Row::Lds, typename Row::Pool,
       typename Row::Share;
   static constexpr int kUnits = kHeadDim / kUnit, kValueUnits = kValueDim / kUnit;  ///< units in a row of K or V
@@ -141,17 +141,17 @@ struct Attention : AttentionRow<C> {
       load_one<kValueDim>(args.v, own, i, out.values);
     }
   }
-  FORGE_DEVICE static void load_query(const float* q, const Job& job, Query& query) {
+  template <class Queries>
+  FORGE_DEVICE static void load_query(const Queries& queries, const Job& job, Query& query) {
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
-      const float* from = q + query_at(job.t, job.head0 + h) + unit() * kUnit;
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own) {
         float x[kUnit];
         FORGE_UNROLL
         for (int quad = 0; quad < kUnit / 4; ++quad) {
-          const float* at = from + own * kTeamLanes * kUnit + quad * 4;
-          const auto four = has_unit(own) ? __builtin_bit_cast(F32x4, load16(at)) : F32x4{};
+          const int dim = (unit() + own * kTeamLanes) * kUnit + quad * 4;
+          const F32x4 four = has_unit(own) ? queries.four(job, h, dim) : F32x4{};
           FORGE_UNROLL
           for (int j = 0; j < 4; ++j) x[quad * 4 + j] = four.at[j];
         }
@@ -255,6 +255,11 @@ struct Attention : AttentionRow<C> {
   }
   /// Runs block `id` of kBlocks: [rows][kJobs][kWorkers].
   FORGE_DEVICE static void run_block(const Args& args, Lds& lds, int id) {
+    run_block(args, lds, id, typename Row::StoredQueries{args});
+  }
+  /// The same with another source of queries.
+  template <class Queries>
+  FORGE_DEVICE static void run_block(const Args& args, Lds& lds, int id, const Queries& queries) {
     const int t = Row::row_of_block(id);
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     Job job = Row::job_of(args, t, Row::part_of(id));
@@ -275,9 +280,10 @@ struct Attention : AttentionRow<C> {
       own = row_of(job, job.position);
       load_chunk(args, job, first, job.position - 1, loaded);
     }
-    if constexpr (!kSparse) wait_for_producer();
+    if constexpr (!kSparse) queries.make(job, Row::template sees_own<kChunk>(job, share));
     Query query;
-    load_query(args.q, job, query);
+    load_query(queries, job, query);
+    queries.done();
     if (first < end) {
       if constexpr (!kOldOnes)
         load_chunk(args, job, first, job.newest, loaded);

@@ -183,24 +183,25 @@ struct AttentionHeadTiles : AttentionRow<C> {
     }
   }
   /// Eight dimensions of the query of the block's head `column`, times the scale; zeros past the heads or dimensions.
-  FORGE_DEVICE static U32x4 query_unit(const Args& args, const Job& job, int column, int eight) {
+  template <class Queries>
+  FORGE_DEVICE static U32x4 query_unit(const Queries& queries, const Job& job, int column, int eight) {
     constexpr float kFactor = C::kSoftcap > 0 ? C::kScale : C::kScale * kLog2E;
     U32x4 out{};
     if (column >= kGroup || eight * 8 >= kHeadDim) return out;
-    const float* from = args.q + Row::query_at(job.t, job.head0 + column) + eight * 8;
     FORGE_UNROLL
     for (int quad = 0; quad < 2; ++quad) {
-      const auto four = __builtin_bit_cast(F32x4, load16(from + quad * 4));
+      const F32x4 four = queries.four(job, column, eight * 8 + quad * 4);
       out.at[2 * quad] = f16_pair(four.at[0] * kFactor, four.at[1] * kFactor);
       out.at[2 * quad + 1] = f16_pair(four.at[2] * kFactor, four.at[3] * kFactor);
     }
     return out;
   }
-  FORGE_DEVICE static void load_query(const Args& args, const Job& job, Query& query, Lds& lds) {
+  template <class Queries>
+  FORGE_DEVICE static void load_query(const Queries& queries, const Job& job, Query& query, Lds& lds) {
     if constexpr (kQueryShared) {
       constexpr int kEights = kHeadDim / 8, kAll = kColumnTiles * T::kN * kEights;
       for (int i = thread_id(); i < kAll; i += kThreads)
-        lds.query.set(i / kEights * kQueryStride + i % kEights, query_unit(args, job, i / kEights, i % kEights));
+        lds.query.set(i / kEights * kQueryStride + i % kEights, query_unit(queries, job, i / kEights, i % kEights));
       barrier();
     } else {
       FORGE_UNROLL
@@ -208,7 +209,7 @@ struct AttentionHeadTiles : AttentionRow<C> {
         FORGE_UNROLL
         for (int e = 0; e < kQueryWords / 4; ++e) {
           const int j = e / (kUnit / 8), eight = (T::group(lane_id()) + j * kGroups) * (kUnit / 8) + e % (kUnit / 8);
-          const U32x4 unit = query_unit(args, job, c * T::kN + T::b_row(lane_id(), 0), eight);
+          const U32x4 unit = query_unit(queries, job, c * T::kN + T::b_row(lane_id(), 0), eight);
           FORGE_UNROLL
           for (int w = 0; w < 4; ++w) query[c][e * 4 + w] = unit.at[w];
         }
@@ -441,13 +442,17 @@ struct AttentionHeadTiles : AttentionRow<C> {
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     release_consumers();
-    const int id = block_id(), t = Row::row_of_block(id);
+    run_block(args, lds, block_id(), typename Row::StoredQueries{args});
+  }
+  /// Runs block `id` of kBlocks, [rows][kJobs][kWorkers], with any source of queries (attention_row.h).
+  template <class Queries>
+  FORGE_DEVICE static void run_block(const Args& args, Lds& lds, int id, const Queries& queries) {
+    const int t = Row::row_of_block(id);
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     const Job job = Row::job_of(args, t, Row::part_of(id));
     Share share;
     if (!Row::template find_share<kChunk>(job, id, share)) return;
     const int first = share.first, end = share.end, stride = share.stride;
-
     // As in attention.h, the first chunk is loaded before the producer has ended, but for scales and the row's own
     // token. Where that is in the chunk, the chunk is loaded again; no cache has lines of it yet.
     const bool any = first < end;
@@ -462,15 +467,15 @@ struct AttentionHeadTiles : AttentionRow<C> {
       load_values(args, place, values);
     }
     int slot_ahead = first + stride < end ? pool_slot(job, first + stride) : 0;
-    wait_for_producer();
+    queries.make(job, Row::template sees_own<kChunk>(job, share));
     Query query;
-    load_query(args, job, query, lds);
+    load_query(queries, job, query, lds);
+    queries.done();
     if (any) {
       const Place place = place_of(job, first, own_slot, job.newest);
-      if (!early || first == job.position / kChunk) {
-        load_keys(args, place, keys);
-        load_values(args, place, values);
-      }
+      const bool again = !early || first == job.position / kChunk;
+      if (again) load_keys(args, place, keys);
+      if (again) load_values(args, place, values);
       load_key_scales(args, place, keys);
       load_value_scales(args, place, values);
     }

@@ -94,6 +94,19 @@ struct AttentionRow {
     return (static_cast<u64>(t) * C::kHeads + head) * kHeadDim;
   }
 
+  /// Queries that an earlier kernel has stored. Like every source of queries it has make(), which waits for the
+  /// producer, and four(), between make() and done(). All lanes of the block call make() and done().
+  struct StoredQueries {
+    const Args& args;
+    /// sees_own: the block's share of the context has the row's own position.
+    FORGE_DEVICE void make(const Job& /*job*/, bool /*sees_own*/) const { wait_for_producer(); }
+    /// Four dimensions from `dim` on of the query of the block's head `head`; 4 divides dim.
+    FORGE_DEVICE F32x4 four(const Job& job, int head, int dim) const {
+      return __builtin_bit_cast(F32x4, load16(args.q + query_at(job.t, job.head0 + head) + dim));
+    }
+    FORGE_DEVICE void done() const {}
+  };
+
   /// The waves' results of a head, merged: maximum, sum of weights, and the weighted value of one dimension.
   struct Merged {
     float maximum, sum, value;
@@ -247,6 +260,11 @@ struct AttentionRow {
     const int workers = wanted < 1 ? 1 : wanted < C::kWorkers ? wanted : C::kWorkers, worker = id % C::kWorkers;
     share = {part_of(id), worker, workers, oldest + worker + workers * wave_id(), end, workers * C::kWaves};
     return worker < workers;
+  }
+  /// True if the worker's chunks have the row's own position.
+  template <int Chunk>
+  FORGE_DEVICE static bool sees_own(const Job& job, const Share& share) {
+    return (job.newest / Chunk - job.oldest / Chunk) % share.workers == share.worker;
   }
   /// The row and the part of its heads of block `id`.
   FORGE_DEVICE static int row_of_block(int id) { return id / (kJobs * C::kWorkers); }

@@ -2,7 +2,8 @@
 // Configuration and arguments that both matmul kernels share: GEMV-like (matmul_rows.h) and by matrix instructions
 // (matmul_tiles.h).
 // Mixture of experts: the weight is [experts][kColumns][k]. A slot is a token and one of its kSlots experts; rows of
-// the output are slots, and rows of x are slots, or tokens whose slots share one row (kSharedX).
+// the output are slots, and rows of x are slots, or tokens whose slots share one row (kSharedX). With kSummed rows of
+// the output are tokens: the sums of their slots' products, each times its share.
 // Batched matmul: the weight is [kHeads][kHeadColumns][k], and head h of the output's columns comes from head h of x:
 // x is [tokens][kHeads] rows. What multiplies columns of one head differs only in where its rows of x begin.
 
@@ -18,6 +19,8 @@ struct MatmulCommon {
   static constexpr int kSlots = 0;            ///< experts of a token; 0: not a mixture of experts
   static constexpr int kColumns = 0;          ///< rows of the weight that belong to one expert
   static constexpr bool kSharedX = false;     ///< the slots of a token share one row of x
+  static constexpr bool kSummed = false;      ///< the slots of a token are summed; MatmulRows only
+  static constexpr int kShareFloats = 0;      ///< with kSummed: floats from one token's shares to the next's
   static constexpr int kXTerms = 1;           ///< terms of a row of x (activations.h)
   static constexpr int kXFloats = 0;          ///< floats from one row of x to the next; 0: rows of W::kXRowBytes
   static constexpr int kHeads = 1;            ///< rows of x of a token, each of which has columns of its own
@@ -48,7 +51,7 @@ FORGE_DEVICE constexpr u64 x_head_bytes(int column) {
 /// Kernel arguments. weights: in the layout `planes` (kernels/quant/planes.h). x: [rows of x][kXTerms][W::kXRowBytes]
 /// bytes.
 /// Both are 16-byte aligned. counts: i32[4], indexed by Count. epilogue: see tile.h.
-template <class E, bool HasExperts>
+template <class E, bool HasExperts, bool Summed = false>
 struct MatmulArgs {
   const u8* weights;
   const u8* x;
@@ -76,11 +79,20 @@ struct TilesArgs<E, true> : TilesPointers {
   typename E::Args epilogue;
 };
 template <class E>
-struct MatmulArgs<E, true> {
+struct MatmulArgs<E, true, false> {
   const u8* weights;
   const u8* x;
   const i32* counts;
   const i32* experts;  ///< [slots]: the expert of each slot
+  typename E::Args epilogue;
+};
+template <class E>
+struct MatmulArgs<E, true, true> {
+  const u8* weights;
+  const u8* x;
+  const i32* counts;
+  const i32* experts;   ///< [slots]
+  const float* shares;  ///< [tokens], rows of kShareFloats: the share of each slot
   typename E::Args epilogue;
 };
 

@@ -14,7 +14,9 @@
 // A lane keeps kUnitsAhead units of each row in flight (a Batch): as soon as a unit has been multiplied, the next load
 // goes into its registers. The first batch is loaded before wait_for_producer(), since weights are older than the step.
 //
-// Mixture of experts: a tile is one slot (kTokens is 1).
+// Mixture of experts: a tile is one slot (kTokens is 1). With kSummed it is one token, and each of a block's waves
+// multiplies for one slot, by that slot's expert; the waves of the same columns add up their products as those of a row
+// do.
 //
 // Order of a sum: the lane's units in ascending k, then the butterfly over lanes, then the waves of a row in order. It
 // depends on the configuration only, never on the number of tokens in a step.
@@ -46,13 +48,17 @@ struct MatmulRows {
   static_assert(C::kWaves % C::kWavesPerRow == 0, "kWaves must be a multiple of kWavesPerRow");
   static_assert(C::kRowsPerTeam >= 1 && C::kUnitsAhead >= 1, "kRowsPerTeam and kUnitsAhead must be at least 1");
 
-  static constexpr bool kExperts = C::kSlots > 0;
-  static constexpr int kColumns = kExperts ? C::kColumns : W::kRows, kSlotsOfToken = kExperts ? C::kSlots : 1;
+  static constexpr bool kExperts = C::kSlots > 0, kSummed = C::kSummed;
+  static constexpr int kColumns = kExperts ? C::kColumns : W::kRows;
+  static constexpr int kSlotsOfToken = kExperts && !kSummed ? C::kSlots : 1;  ///< tiles of a token
+  static constexpr int kPartials = kSummed ? C::kSlots : C::kWavesPerRow;     ///< waves with sums of the same columns
+  static_assert(!kSummed || (kExperts && C::kWavesPerRow == 1 && C::kWaves % C::kSlots == 0),
+                "waves that share a row multiply for one slot each");
   static_assert(!kExperts || (C::kTokens == 1 && W::kRows % C::kColumns == 0),
                 "with experts, kTokens must be 1 and the weight's rows a multiple of kColumns");
   static constexpr int kTeamsPerWave = kWave / C::kLanesPerRow;
   static constexpr int kThreads = C::kWaves * kWave;
-  static constexpr int kBlockRows = C::kWaves / C::kWavesPerRow * kTeamsPerWave * C::kRowsPerTeam;
+  static constexpr int kBlockRows = C::kWaves / kPartials * kTeamsPerWave * C::kRowsPerTeam;
   static constexpr int kTokenTiles = ceil_div(C::kTokensTotal, C::kTokens);
   static constexpr int kBlocks = ceil_div(kColumns, kBlockRows) * kTokenTiles;
   static constexpr int kStride = C::kLanesPerRow * C::kWavesPerRow;
@@ -63,11 +69,11 @@ struct MatmulRows {
                 "a team's rows must lie in one head");
   static_assert(C::kTokensTotal % C::kTokens == 0, "kTokensTotal must be a multiple of kTokens");
 
-  using OutTile = Tile<C::kTokens, kBlockRows, C::kWavesPerRow, kThreads>;
+  using OutTile = Tile<C::kTokens, kBlockRows, kPartials, kThreads>;
   struct Lds {
     OutTile tile;
   };
-  using Args = MatmulArgs<E, kExperts>;
+  using Args = MatmulArgs<E, kExperts, kSummed>;
   struct Batch {
     typename W::Unit units[C::kUnitsAhead][C::kRowsPerTeam];
   };
@@ -121,20 +127,23 @@ struct MatmulRows {
     const int tile_id = block_of<C>() % kTokenTiles, t0 = tile_id * C::kTokens,
               token0 = kExperts ? t0 / kSlotsOfToken : t0;
     if (kTokenTiles > 1 && idle_tile(args.counts, C::kCount, token0)) return;
-    const int team_wave = wave_id() / C::kWavesPerRow, share = wave_id() % C::kWavesPerRow;
+    const int team_wave = wave_id() / kPartials, part = wave_id() % kPartials, slot = kSummed ? part : 0;
     const int team = team_wave * kTeamsPerWave + lane_id() / C::kLanesPerRow;
-    const int first = share * C::kLanesPerRow + lane_id() % C::kLanesPerRow;
+    const int first = (kSummed ? 0 : part * C::kLanesPerRow) + lane_id() % C::kLanesPerRow;
     const int row0 = block_of<C>() / kTokenTiles * kBlockRows, team_row = team * C::kRowsPerTeam;
-    const u8* x = args.x + static_cast<u64>(C::kSharedX ? token0 : t0) * x_row_bytes<C>();
+    const int slot0 = kSummed ? t0 * C::kSlots + slot : t0;
+    const u8* x = args.x + static_cast<u64>(C::kSharedX ? token0 : slot0) * x_row_bytes<C>();
     if constexpr (C::kHeads > 1) x += x_head_bytes<C>(row0 + team_row < kColumns ? row0 + team_row : kColumns - 1);
     float sums[C::kRowsPerTeam][C::kTokens] = {};
 
     // With experts, the rows to load are only known once the router has run, so the wait comes before the weights.
-    int weight0 = 0;  // first weight row of the tile's expert
+    int weight0 = 0;  // first weight row of the tile's, or the wave's, expert
+    float factor = 1.0f;
     if constexpr (kExperts) {
       release_consumers();
       wait_for_producer();
-      weight0 = load(args.experts + t0) * kColumns;
+      weight0 = load(args.experts + slot0) * kColumns;
+      if constexpr (kSummed) factor = load(args.shares + static_cast<u64>(t0) * C::kShareFloats + slot);
     }
     const int begin = weight0 + row0 + team_row, last = weight0 + kColumns - 1;
     Batch batch;
@@ -156,7 +165,7 @@ struct MatmulRows {
       FORGE_UNROLL
       for (int t = 0; t < C::kTokens; ++t) {
         const float sum = sum_lanes<C::kLanesPerRow>(sums[r][t]);
-        if (lane_id() % C::kLanesPerRow == 0) lds.tile.set_partial(share, t, team_row + r, sum);
+        if (lane_id() % C::kLanesPerRow == 0) lds.tile.set_partial(part, t, team_row + r, kSummed ? sum * factor : sum);
       }
     }
     finish.set_factors(lds.tile);

@@ -204,13 +204,18 @@ struct FillRows {
     release_consumers();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t / slots_of<C>())) return;
     const int row = C::Source::row(args.source, t);
+    FinishRow finish(args.epilogue, row0, {t});
+    finish.prepare_older();
     if constexpr (C::Source::kOlder) fill(args, row, row0, lds);
     wait_for_producer();
-    finish_row(args, t, row, row0, lds);
+    finish_row(args, t, row, row0, lds, finish);
   }
+  using FinishRow = Finish<E, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>, kLoadsTogether>;
   /// The part of a block's work after wait_for_producer().
   FORGE_DEVICE static void finish_row(const Args& args, int t, int row, int row0, Lds& lds) {
-    Finish<E, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>, kLoadsTogether> finish(args.epilogue, row0, {t});
+    finish_row(args, t, row, row0, lds, FinishRow(args.epilogue, row0, {t}));
+  }
+  FORGE_DEVICE static void finish_row(const Args& args, int t, int row, int row0, Lds& lds, FinishRow finish) {
     finish.prepare();
     if constexpr (!C::Source::kOlder) fill(args, row, row0, lds);
     finish.set_factors(lds.tile);

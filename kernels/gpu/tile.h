@@ -28,6 +28,8 @@
 //     static float inv_rms(float sum);             // 1/rms from the sum of all squares, with kParts or kOwnNorm > 0
 //     // Loads the operands of result n of token t, with kOperands > 0:
 //     static void load(const Args&, int t, int n, int row0, float (&o)[kOperands]);
+//     // Some of them are older than the step (weights, inputs). With kOlder these are not loaded by load(), but by
+//     static void load_older(const Args&, int t, int n, int row0, float (&o)[kOperands]);
 //     // Computes and stores result n of token t. in(c) reads column c of the source; factor is 1/rms of the token.
 //     template <class In>
 //     static void run(const Args&, int t, int n, int row0, bool real, float factor, const float (&o)[..], In&& in);
@@ -35,6 +37,7 @@
 //
 // Lanes with real == false take part in run's shuffles and store nothing. A kernel uses the class Finish like this:
 //
+//   finish.prepare_older();                     // may be left out
 //   wait_for_producer();  finish.prepare();     // issues loads of operands and squares; nothing waits for them yet
 //   ... sums of the tile ...                    // the latency of those loads hides behind the weights'
 //   tile.set(...);  finish.set_factors(tile);  barrier();  finish.run(tile);
@@ -115,6 +118,12 @@ FORGE_DEVICE constexpr int norms_of() {
     return E::kNorms;
   else
     return 1;
+}
+
+/// Loads those operands of result n of token t that are older than the step.
+template <class E>
+FORGE_DEVICE void load_older(const typename E::Args& args, int t, int n, int row0, float (&operands)[E::kOperands]) {
+  if constexpr (requires { E::kOlder; }) E::load_older(args, t, n, row0, operands);
 }
 
 /// E::kSquaresOut, or 0.
@@ -212,10 +221,19 @@ class Finish {
   FORGE_DEVICE Finish(const typename E::Args& args, int row0, const Rows& rows, int thread = thread_id())
       : args_(args), row0_(row0), thread_(thread), rows_(rows) {}
 
+  /// May be called before wait_for_producer(): issues loads of operands that are older than the step. All lanes.
+  FORGE_DEVICE void prepare_older() {
+    if constexpr (kTurns == kTogether) load_older_operands(0);
+    has_older_ = true;
+  }
+
   /// Call after wait_for_producer() and before the tile's sums. Issues loads of operands (if all turns are loaded
   /// together, else run() loads them) and of squares; nothing here waits for them. All lanes.
   FORGE_DEVICE void prepare() {
-    if constexpr (kTurns == kTogether) load_operands(0);
+    if constexpr (kTurns == kTogether) {
+      if (!has_older_) load_older_operands(0);
+      load_operands(0);
+    }
     if constexpr (E::kParts > 0 && kOneToken) {
       if (wave_id() < T::kTokens) load_parts(wave_id(), parts_);
     }
@@ -253,7 +271,10 @@ class Finish {
   /// Call after a barrier after the last write to the tile: runs the epilogue for all results. All lanes.
   FORGE_DEVICE void run(const T& tile) {
     for (int first = 0; first < kTurns; first += kTogether) {
-      if constexpr (kTurns > kTogether) load_operands(first);
+      if constexpr (kTurns > kTogether) {
+        load_older_operands(first);
+        load_operands(first);
+      }
       FORGE_UNROLL
       for (int i = 0; i < kTogether; ++i) {
         const Job job = job_of(first + i);
@@ -299,9 +320,20 @@ class Finish {
     }
   }
 
+  FORGE_DEVICE void load_older_operands(int first) {
+    if constexpr (E::kOperands > 0) {
+      FORGE_UNROLL
+      for (int i = 0; i < kTogether; ++i) {
+        const Job job = job_of(first + i);
+        load_older<E>(args_, rows_.clamped_row(job.t), job.n, row0_, operands_[i]);
+      }
+    }
+  }
+
   const typename E::Args& args_;
   int row0_, thread_;
   Rows rows_;
+  bool has_older_ = false;
   float operands_[kTogether][at_least_one(E::kOperands)] = {};
   float parts_[kPartsOfLane<E::kParts>] = {};
 };

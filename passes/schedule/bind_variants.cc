@@ -82,14 +82,16 @@ Choice choose_step(const ir::Graph& graph, const StepNodes& nodes, const Target&
   return std::move(*choice);
 }
 
-/// The same for a step and the one beside it, which follows it where the target cannot run both at once.
+/// The same for two steps. Of two side by side the second follows the first where the target cannot run both at once.
 Choice choose_both(const ir::Graph& graph, const Turn& turn, const Target& target, const Binding& binding) {
-  if (auto both = target.choose_both(graph, turn.step, turn.beside, binding)) {
+  if (auto both = turn.joined ? target.choose_joined(graph, turn.step, turn.second, binding)
+                              : target.choose_both(graph, turn.step, turn.second, binding)) {
     describe_step(graph, turn.nodes(), binding.bounds, *both);
     return std::move(*both);
   }
+  invariant(!turn.joined, "PH-007", "a target has a kernel for the steps that it joins");
   auto choice = choose_step(graph, turn.step, target, binding);
-  auto second = choose_step(graph, turn.beside, target, binding);
+  auto second = choose_step(graph, turn.second, target, binding);
   choice.scratch_bytes = std::max(choice.scratch_bytes, second.scratch_bytes);
   auto rest = std::exchange(second.then, {});
   choice.then.push_back(std::move(second));
@@ -102,7 +104,7 @@ std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const Turn> tur
   std::vector<Step> steps;
   steps.reserve(turns.size());
   for (const Turn& turn : turns) {
-    auto choice = turn.beside.empty() ? choose_step(graph, turn.step, target, binding)
+    auto choice = turn.second.empty() ? choose_step(graph, turn.step, target, binding)
                                       : choose_both(graph, turn, target, binding);
     steps.push_back({.nodes = turn.nodes(), .choice = std::move(choice), .scratch_offset = 0});
   }
@@ -127,7 +129,7 @@ void place_in_arena(Variant& variant, std::int64_t alignment) {
 
 }  // namespace
 
-/// The schedule does not depend on the bounds, so all variants share it, except for which steps run side by side.
+/// The schedule does not depend on the bounds, so all variants share it, except for which steps share a launch.
 /// Variants run one at a time and share one arena, which is as large as the largest needs.
 Program bind_variants(ir::Graph graph, const Target& target, std::span<const Target::VariantSpec> variants) {
   const Views views(graph, target);
@@ -140,9 +142,13 @@ Program bind_variants(ir::Graph graph, const Target& target, std::span<const Tar
     try {
       Variant variant{.name = spec.name, .bounds = spec.bounds};
       variant.stored = target.stored_forms(graph, order, spec.bounds);
-      const auto turns = pair_steps(graph, order, views, [&](const StepNodes& step, const StepNodes& beside) {
-        return target.runs_beside(graph, step, beside, spec.bounds);
-      });
+      const auto beside = [&](const StepNodes& step, const StepNodes& other) {
+        return target.runs_beside(graph, step, other, spec.bounds);
+      };
+      const auto joins = [&](const StepNodes& step, const StepNodes& next) {
+        return target.joins(graph, step, next, spec.bounds);
+      };
+      const auto turns = pair_steps(graph, order, views, beside, joins);
       std::vector<StepNodes> nodes;
       for (const Turn& turn : turns) nodes.push_back(turn.nodes());
       variant.buffers = plan_buffers(graph, nodes, spec.bounds, views, variant.stored);

@@ -27,23 +27,33 @@ std::vector<std::int32_t> last_needs(const ir::Graph& graph, std::span<const Ste
 
 StepNodes Turn::nodes() const {
   auto all = step;
-  all.insert(all.end(), beside.begin(), beside.end());
+  all.insert(all.end(), second.begin(), second.end());
   return all;
 }
 
 std::vector<Turn> pair_steps(const ir::Graph& graph, std::span<const StepNodes> order, const Views& views,
-                             const Wanted& wanted) {
+                             const Wanted& beside, const Wanted& joins) {
   const auto last = last_needs(graph, order, views);
   std::vector<bool> moved(order.size());
   std::vector<Turn> turns;
   for (std::size_t step = 0; step < order.size(); ++step) {
     if (moved[step]) continue;
-    turns.push_back({.step = order[step], .beside = {}});
-    for (auto other = step + 1; other < std::min(order.size(), step + 1 + kReach); ++other) {
-      if (moved[other] || last[other] >= static_cast<std::int32_t>(step) || !wanted(order[step], order[other]))
-        continue;
-      turns.back().beside = order[other];
+    turns.push_back({.step = order[step], .second = {}});
+    const auto share = [&](std::size_t other) {
+      turns.back().second = order[other];
       moved[other] = true;
+    };
+    auto next = step + 1;
+    while (next < order.size() && moved[next]) ++next;
+    if (next < order.size() && joins(order[step], order[next])) {
+      turns.back().joined = true;
+      share(next);
+      continue;
+    }
+    for (auto other = step + 1; other < std::min(order.size(), step + 1 + kReach); ++other) {
+      if (moved[other] || last[other] >= static_cast<std::int32_t>(step) || !beside(order[step], order[other]))
+        continue;
+      share(other);
       break;
     }
   }

@@ -187,6 +187,13 @@ TEST_CASE("bind_variants: a step's cost counts weights and values at its borders
   CHECK(program.variants[0].steps[0].choice.step.weight_bytes == 64 / 32 * 34);  // one row of the table
 }
 
+std::vector<StepNodes> turns_of(const std::vector<Turn>& turns) {
+  std::vector<StepNodes> out;
+  for (const Turn& turn : turns) out.push_back(turn.nodes());
+  return out;
+}
+const Wanted nothing = [](const StepNodes&, const StepNodes&) { return false; };
+
 TEST_CASE("pair_steps: a step moves forward to an earlier one that it does not depend on", "[pair]") {
   Sketch s;
   const Value a = s.b.matmul(s.x, s.weight("a"));
@@ -196,11 +203,7 @@ TEST_CASE("pair_steps: a step moves forward to an earlier one that it does not d
   s.graph.add_output("y", e);
   const auto order = schedule(s.graph);
   const auto is_matmul_step = [&](const StepNodes& nodes) { return s.graph.op(nodes.front()) == ir::Op::kMatmul; };
-  const auto pairs = [&](const Wanted& wanted) {
-    std::vector<StepNodes> out;
-    for (const auto& turn : pair_steps(s.graph, order, {}, wanted)) out.push_back(turn.nodes());
-    return out;
-  };
+  const auto pairs = [&](const Wanted& wanted) { return turns_of(pair_steps(s.graph, order, {}, wanted, nothing)); };
   const auto turns =
       pairs([&](const auto& one, const auto& other) { return is_matmul_step(one) && is_matmul_step(other); });
   const auto at = step_of_node(s.graph, turns);
@@ -226,10 +229,69 @@ TEST_CASE("pair_steps: a step moves forward by few turns only", "[pair]") {
   const Value d = s.b.matmul(s.x, s.weight("d"));
   s.graph.add_output("y", s.b.add(late, d));
   const auto order = schedule(s.graph);
-  const auto turns = pair_steps(s.graph, order, {}, [&](const StepNodes& one, const StepNodes& other) {
+  const auto matmuls = [&](const StepNodes& one, const StepNodes& other) {
     return s.graph.op(one.front()) == ir::Op::kMatmul && s.graph.op(other.front()) == ir::Op::kMatmul;
-  });
+  };
+  const auto turns = pair_steps(s.graph, order, {}, matmuls, nothing);
   CHECK(turns.size() == order.size());
+}
+
+TEST_CASE("pair_steps: a step is joined with the one that follows it, before others may run beside it", "[pair]") {
+  Sketch s;
+  const Value a = s.b.matmul(s.x, s.weight("a"));
+  const Value c = s.b.scale(a, 2);
+  const Value d = s.b.matmul(s.x, s.weight("d"));
+  const Value e = s.b.scale(s.b.add(c, d), 3);
+  s.graph.add_output("y", e);
+  const auto order = schedule(s.graph);
+  const auto is = [&](const StepNodes& nodes, ir::Op op) { return s.graph.op(nodes.front()) == op; };
+  const auto beside = [&](const StepNodes& one, const StepNodes& other) {
+    return is(one, ir::Op::kMatmul) && is(other, ir::Op::kMatmul);
+  };
+  const auto joins = [&](const StepNodes& one, const StepNodes& next) {
+    return is(one, ir::Op::kMatmul) && is(next, ir::Op::kScale);
+  };
+  // d moves beside a, so the scale behind a follows both and stays alone.
+  const auto turns = pair_steps(s.graph, order, {}, beside, nothing);
+  CHECK(turns[1].nodes() == StepNodes{a.node, d.node});
+  const auto joined = pair_steps(s.graph, order, {}, beside, joins);
+  REQUIRE(joined.size() == order.size() - 1);
+  CHECK((joined[1].nodes() == StepNodes{a.node, c.node} && joined[1].joined));
+  CHECK(std::ranges::count_if(joined, &Turn::joined) == 1);
+  // Not with a step that comes later.
+  const auto later = [&](const StepNodes& one, const StepNodes& next) {
+    return one.front() == a.node && next.front() == d.node;
+  };
+  CHECK(pair_steps(s.graph, order, {}, nothing, later).size() == order.size());
+}
+
+TEST_CASE("pair_steps: a matmul with a store of values moves before the store of keys that its state comes from",
+          "[pair]") {
+  Sketch s;
+  const Value k = s.b.matmul(s.x, s.weight("k")), v = s.b.matmul(s.x, s.weight("v"));
+  const Value whole = s.b.kv_store(s.b.kv_state({.layers = 1, .kv_heads = 1, .head_dim = 64}), k, v, 0);
+  const auto half = [&](Value state, Value rows, ir::KvHalf which) {
+    auto attrs = s.graph.attrs_as<ir::KvStoreAttrs>(whole.node);
+    attrs.half = which;
+    const auto input = [&](std::size_t i) { return s.graph.operand(whole.node, i); };
+    return Value{s.graph.add(ir::Op::kKvStore, {state, rows, input(3), input(4), input(5)}, attrs), 0};
+  };
+  const Value keys = half(s.graph.operand(whole.node, 0), k, ir::KvHalf::kKeys);
+  const Value values = half(keys, v, ir::KvHalf::kValues);
+  s.graph.replace_uses(whole, values);
+  s.graph.remove(whole.node);
+  s.graph.add_output("y", s.b.scale(s.x, 2));
+  s.group({v, values});
+  const auto order = schedule(s.graph);
+  const auto before = step_of_node(s.graph, order);
+  REQUIRE(before[keys.node] < before[v.node]);  // without turns the state decides
+  const auto turns = pair_steps(
+      s.graph, order, {},
+      [&](const StepNodes& one, const StepNodes& other) { return one.front() == k.node && other.front() == v.node; },
+      nothing);
+  const auto at = step_of_node(s.graph, turns_of(turns));
+  CHECK(at[k.node] == at[v.node]);
+  CHECK(at[keys.node] > at[values.node]);
 }
 
 TEST_CASE("bind_variants: steps that run side by side share a turn, and no memory", "[pair]") {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -24,18 +25,18 @@ using ir::InputKind;
 using plan::TileOpKind;
 using Kind = PointerArgument::Kind;
 
-/// Writes the bodies of load() and run() side by side, section by section; sections are branches on row0, or on the
-/// column where blocks may cross a border. Example, for the operations inv_rms, rope and store:
+/// Writes the bodies of load_older(), load() and run() side by side, section by section; sections are branches on row0,
+/// or on the column where blocks may cross a border. Example, for the operations inv_rms, rope and store:
 ///
 ///   load:  const int d = n % 128;
 ///          o[0] = gpu::load(a.p0 + ...);        // cosine
 ///          o[1] = gpu::load(a.p0 + ... + 1);    // sine
-///   run:   const auto pre = [&](int c) { float v = in(c); v *= factor; return v; };
-///          float v = rope(pre(n), pre(other), o[0], o[1], second);
+///   run:   const auto pre = [&](int c, bool other) { float v = in(c); v *= factor; return v; };
+///          float v = rope(pre(n, false), pre(other, true), o[0], o[1], second);
 ///          store(a.p1 + ..., v, real);
 ///
 /// Operations before a combining one (RoPE, GLU) are applied to two columns, so they become a lambda of the column,
-/// `pre`.
+/// `pre`. Operands that are older than the step are loaded by load_older(), which kernels call before they wait.
 class Generator {
  public:
   Generator(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context)
@@ -49,15 +50,13 @@ class Generator {
       if (!last && section.ops == draft_.sections[i + 1].ops) continue;  // heads of a batched matmul
       if (branches && !last) {
         const auto branch = fmt::format("    if ({} < {}) {{\n", is_free_border(draft_, i) ? "n" : "row0", section.end);
-        load_ += branch;
-        run_ += branch;
+        for (auto* text : bodies()) *text += branch;
       } else {
-        load_ += "    {\n";
-        run_ += "    {\n";
+        for (auto* text : bodies()) *text += "    {\n";
       }
       generate_section(section);
-      load_ += "      return;\n    }\n";
-      run_ += "      return;\n    }\n";
+      const auto part = branches ? fmt::format("      FORGE_PART({});\n", i) : std::string();
+      for (auto* text : bodies()) *text += part + "      return;\n    }\n";
     }
     return finish(name);
   }
@@ -68,10 +67,10 @@ class Generator {
     const auto chains = chains_of(section);
     for (const auto ops : chains) {
       const bool several = chains.size() > 1;
-      for (auto* text : {&load_, &run_})
+      for (auto* text : bodies())
         if (several) *text += "      {\n";
       generate_chain(ops, several);
-      for (auto* text : {&load_, &run_})
+      for (auto* text : bodies())
         if (several) *text += "      }\n";
     }
     most_operands_ = std::max(most_operands_, operands_);
@@ -88,8 +87,10 @@ class Generator {
       run_ += "      float v = in(n);\n";
       for (const auto& op : own) generate(op, Place::kEarly);
     } else {
-      run_ += "      const auto pre = [&](int c) {\n        float v = in(c);\n";
+      run_ += "      const auto pre = [&](int c, [[maybe_unused]] bool other) {\n        float v = in(c);\n";
+      rope_ = combine->kind == TileOpKind::kRope ? &*combine : nullptr;
       for (auto op = own.begin(); op != combine; ++op) generate(*op, Place::kBeforeCombine);
+      rope_ = nullptr;
       run_ += "        return v;\n      };\n";
       generate_combine(*combine);
       for (auto op = combine + 1; op != own.end(); ++op) generate(*op, Place::kEarly);
@@ -136,11 +137,45 @@ class Generator {
     return pointer("const i32*", {.kind = Kind::kInput, .input = static_cast<std::int64_t>(kind)});
   }
 
-  /// An expression for a float in memory: o[i], loaded early by load(), or a load in place for columns of other lanes.
-  std::string operand(Place place, const std::string& address) {
+  std::array<std::string*, 3> bodies() { return {&older_, &load_, &run_}; }
+  /// An expression for a float in memory: o[i], loaded early by load(), or by load_older() if it is older than the
+  /// step; or a load in place for columns of other lanes.
+  std::string operand(Place place, const std::string& address, bool older = false) {
     if (place == Place::kBeforeCombine) return fmt::format("gpu::load({})", address);
-    load_ += fmt::format("      o[{}] = gpu::load({});\n", operands_, address);
+    (older ? older_ : load_) += fmt::format("      o[{}] = gpu::load({});\n", operands_, address);
+    loads_older_ |= older;
     return fmt::format("o[{}]", operands_++);
+  }
+  [[nodiscard]] bool is_older(ir::Value value) const { return !passes::runs_in_step(graph_, value.node); }
+  /// The weight of a norm. Before RoPE both columns of a pair are loaded early.
+  std::string norm_weight(const DraftOp& op, Place place, const std::string& col, std::int64_t dim) {
+    const auto pointer = value_pointer("const float*", op.operand);
+    if (place == Place::kEarly || rope_ == nullptr || !is_older(op.operand))
+      return operand(place, fmt::format("{} + {} % {}", pointer, col, dim), is_older(op.operand));
+    older_ += "      {\n" + rope_columns(*rope_);
+    const auto load = [&](std::string_view column) {
+      older_ +=
+          fmt::format("      o[{}] = gpu::load({} + ({} - {}) % {});\n", operands_++, pointer, column, op.origin, dim);
+    };
+    load("n");
+    load("other");
+    older_ += "      }\n";
+    loads_older_ = true;
+    return fmt::format("(other ? o[{}] : o[{}])", operands_ - 1, operands_ - 2);
+  }
+  /// RoPE's column d of its head, whether it is `turned`, whether it is the `second` of its pair, and the `other`.
+  static std::string rope_columns(const ir::RopeAttrs& rope, std::int64_t origin) {
+    const auto half = rope.rotary_dims / 2;
+    const bool pairs = rope.mode == ir::RopeMode::kPairs;
+    return fmt::format(
+        "      const int d = {} % {};\n      const bool turned = {}, second = {};\n"
+        "      const int other = turned ? (second ? n - {} : n + {}) : n;\n",
+        column(Place::kEarly, origin), rope.head_dim,
+        rope.rotary_dims == rope.head_dim ? std::string("true") : fmt::format("d < {}", rope.rotary_dims),
+        pairs ? std::string("d % 2 != 0") : fmt::format("d >= {}", half), pairs ? 1 : half, pairs ? 1 : half);
+  }
+  [[nodiscard]] std::string rope_columns(const DraftOp& op) const {
+    return rope_columns(graph_.attrs_as<ir::RopeAttrs>(op.node), op.origin);
   }
 
   /// The column relative to `origin`, where the operand's column 0 lies.
@@ -211,9 +246,7 @@ class Generator {
         const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
         own_norm_ = norm.dim;
         inv_rms_ = inverse_rms(norm);
-        const auto weight =
-            operand(place, fmt::format("{} + {} % {}", value_pointer("const float*", op.operand), col, norm.dim));
-        line(place, fmt::format("v = v * factor * {};", weight));
+        line(place, fmt::format("v = v * factor * {};", norm_weight(op, place, col, norm.dim)));
         break;
       }
       case TileOpKind::kUnary:
@@ -221,10 +254,12 @@ class Generator {
         break;
       case TileOpKind::kBinary: {
         const auto& type = graph_.type(op.operand);
-        const auto other = operand(place, is_one_number(type) ? value_pointer("const float*", op.operand)
-                                          : type.shape.size() == 1
-                                              ? fmt::format("{} + {}", value_pointer("const float*", op.operand), col)
-                                              : row_element("const float*", op.operand, col));
+        const auto other =
+            operand(place,
+                    is_one_number(type)      ? value_pointer("const float*", op.operand)
+                    : type.shape.size() == 1 ? fmt::format("{} + {}", value_pointer("const float*", op.operand), col)
+                                             : row_element("const float*", op.operand, col),
+                    is_older(op.operand) && type.shape.size() == 1);
         line(place, fmt::format("v = {};", op.gated ? call(op.node, other, "v") : call(op.node, "v", other)));
         break;
       }
@@ -265,6 +300,10 @@ class Generator {
   void generate_sink(const DraftOp& op, Place place, const std::string& col) {
     switch (op.kind) {
       case TileOpKind::kStore: {
+        if (op.operand.node != ir::kNoNode && op.operand == context_.kept) {
+          line(place, "in.keep(v);");
+          break;
+        }
         const bool scratch = op.operand.node == ir::kNoNode;  // rows of the step's scratch (row_norm.h)
         if (!scratch && stored_type(op.operand) != DType::kF32) {
           generate_activation(op, place, col);
@@ -292,7 +331,8 @@ class Generator {
         const auto& kv = kv_state_of(graph_, graph_.operand(op.node, 0));
         const auto pool = context_.kv->pool(kv.kv_heads, keys ? kv.head_dim : value_dim_of(kv));
         const auto slot = operands_++;
-        load_ +=
+        loads_older_ = true;
+        older_ +=
             fmt::format("      o[{}] = {}::slot_bits({}, {}, {}, {}, t);\n", slot, pool,
                         input_pointer(InputKind::kPositions), input_pointer(InputKind::kSequence),
                         pointer("const i32*", {.kind = Kind::kBlockTable, .node = op.node}), context_.table_blocks);
@@ -311,28 +351,23 @@ class Generator {
   void generate_combine(const DraftOp& op) {
     if (op.kind == TileOpKind::kPairs) {
       run_ += fmt::format("      const int gate = n / {0} * {1} + n % {0};\n", kGluUnit, 2 * kGluUnit);
-      run_ += fmt::format("      float v = {};\n", call(op.node, "pre(gate)", fmt::format("pre(gate + {})", kGluUnit)));
+      run_ += fmt::format("      float v = {};\n",
+                          call(op.node, "pre(gate, false)", fmt::format("pre(gate + {}, true)", kGluUnit)));
       return;
     }
     const auto& rope = graph_.attrs_as<ir::RopeAttrs>(op.node);
     const auto half = rope.rotary_dims / 2;
-    const bool pairs = rope.mode == ir::RopeMode::kPairs;
-    const auto dim = fmt::format("const int d = {} % {};\n", column(Place::kEarly, op.origin), rope.head_dim);
-    const auto turned =
-        rope.rotary_dims == rope.head_dim ? std::string("true") : fmt::format("d < {}", rope.rotary_dims);
-    const auto angle =
-        element(value_pointer("const float*", op.operand), "t", 2 * half,
-                pairs ? std::string("d / 2 * 2") : fmt::format("d % {} * 2", half), is_small(op.operand));
-    load_ += "      " + dim;
+    const bool whole = rope.rotary_dims == rope.head_dim;
+    const auto angle = element(value_pointer("const float*", op.operand), "t", 2 * half,
+                               rope.mode == ir::RopeMode::kPairs ? "d / 2 * 2" : fmt::format("d % {} * 2", half),
+                               is_small(op.operand));
+    const auto turned = whole ? std::string("true") : fmt::format("d < {}", rope.rotary_dims);
+    load_ += fmt::format("      const int d = {} % {};\n", column(Place::kEarly, op.origin), rope.head_dim);
     load_ += fmt::format("      o[{}] = {} ? gpu::load({}) : 1.0f;\n", operands_, turned, angle);
     load_ += fmt::format("      o[{}] = {} ? gpu::load({} + 1) : 0.0f;\n", operands_ + 1, turned, angle);
-    run_ += "      " + dim;
-    run_ += fmt::format("      const bool turned = {}, second = {};\n", turned,
-                        pairs ? std::string("d % 2 != 0") : fmt::format("d >= {}", half));
-    const std::string step = pairs ? "1" : fmt::format("{}", half);
-    run_ += fmt::format("      const int other = turned ? (second ? n - {0} : n + {0}) : n;\n", step);
-    run_ += fmt::format("      float v = rope(pre(n), pre(other), o[{}], o[{}], second && turned);\n", operands_,
-                        operands_ + 1);
+    run_ += rope_columns(op);
+    run_ += fmt::format("      float v = rope(pre(n, false), pre(other, true), o[{}], o[{}], second && turned);\n",
+                        operands_, operands_ + 1);
     operands_ += 2;
   }
 
@@ -357,12 +392,18 @@ class Generator {
     if (parts_ > 0 || own_norm_ > 0)
       text += fmt::format("  FORGE_DEVICE static float inv_rms(float sum) {{ return {}; }}\n", inv_rms_);
     const auto operands = std::max<std::int64_t>(most_operands_, 1);
-    if (most_operands_ > 0)
+    const auto loader = [&](std::string_view function, std::string_view body) {
       text += fmt::format(
-          "  FORGE_DEVICE static void load([[maybe_unused]] const Args& a, [[maybe_unused]] int t, [[maybe_unused]] "
+          "  FORGE_DEVICE static void {}([[maybe_unused]] const Args& a, [[maybe_unused]] int t, [[maybe_unused]] "
           "int n,\n"
           "                                [[maybe_unused]] int row0, [[maybe_unused]] float (&o)[{}]) {{\n{}  }}\n",
-          operands, load_);
+          function, operands, body);
+    };
+    if (most_operands_ > 0) loader("load", load_);
+    if (loads_older_) {
+      text += "  static constexpr bool kOlder = true;\n";
+      loader("load_older", older_);
+    }
     text += fmt::format(
         "  template <class In>\n"
         "  FORGE_DEVICE static void run([[maybe_unused]] const Args& a, [[maybe_unused]] int t, [[maybe_unused]] int "
@@ -377,116 +418,16 @@ class Generator {
   const ir::Graph& graph_;
   const TileDraft& draft_;
   const EpilogueContext& context_;
-  std::string load_, run_, squares_, squares_out_, inv_rms_, stages_;
+  std::string older_, load_, run_, squares_, squares_out_, inv_rms_, stages_;
+  const DraftOp* rope_ = nullptr;  ///< the RoPE behind the operations that are being generated
+  bool loads_older_ = false;
   ir::Value squares_value_;
   std::vector<PointerArgument> pointers_;
   std::vector<std::string> types_;
   std::int64_t operands_ = 0, most_operands_ = 0, parts_ = 0, parts_out_ = 0, own_norm_ = 0;
 };
 
-constexpr std::int64_t kOwnNormMax = 8192;  // floats of a block's tile: 32 KiB of shared memory
-
-/// Why blocks cannot normalise their own columns by norm number `at` of a chain; empty if they can. The run that is
-/// normalised is a block, so all norms of a draft have runs of the same length. Operations in front of a norm are
-/// computed in place (before() in tile.h), where no lane has the columns of a quantised block or of RoPE's pair.
-std::string own_norm_problem(const ir::Graph& graph, const TileDraft& draft, Chain ops, std::size_t at,
-                             EpilogueShape& shape, float& eps) {
-  const auto& norm = graph.attrs_as<ir::NormAttrs>(ops[at].node);
-  const bool several = chains_of(draft.sections[0]).size() > 1 || draft.sections.size() > 1;
-  if (ops[at].kind != TileOpKind::kRmsNorm || (draft.source != ir::kNoNode && passes::is_matmul(graph, draft.source)))
-    return "a norm needs columns of other blocks";
-  const bool staged = is_staged(ops, at);
-  if (staged && (several || has_combine(ops))) return "a norm of a value that is computed in the same step";
-  for (std::size_t i = 0; i <= at && staged; ++i) {
-    if (ops[i].keeps >= 0 || ops[i].from >= 0) return "a norm is one of several operations on a value";
-    if (i < at && ops[i].kind != TileOpKind::kRmsNorm &&
-        (!is_lane_local(ops[i].kind) || ops[i].kind == TileOpKind::kStore))
-      return "a value is stored or combined before a norm in the same step";
-  }
-  if (norm.dim % kResultColumns != 0 || norm.dim > kOwnNormMax)
-    return fmt::format("a norm over {} columns is not of a whole block", norm.dim);
-  if (shape.norm_columns != 0 && (shape.norm_columns != norm.dim || eps != norm.eps))
-    return "norms of different lengths";
-  shape.norm_columns = norm.dim;
-  eps = norm.eps;
-  return {};
-}
-
-/// Why a chain of operations cannot run on a block's columns; empty if it can. Adds its demands to `shape`.
-std::string chain_problem(const ir::Graph& graph, const TileDraft& draft, const KvFormat& kv, Chain ops,
-                          EpilogueShape& shape, float& eps) {
-  int combines = 0;
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    const auto& op = ops[i];
-    if (i > 0 && (op.keeps >= 0 || op.from >= 0) && has_combine(ops))
-      return "several operations on a value that is combined (RoPE or GLU)";
-    if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
-      if (auto why = own_norm_problem(graph, draft, ops, i, shape, eps); !why.empty()) return why;
-    if (is_combine(op.kind) && ++combines > 1) return "columns are combined twice (RoPE or GLU)";
-    if (op.kind >= TileOpKind::kStore && combines == 0 && has_combine(ops))
-      return "a value is stored before its columns are combined (RoPE or GLU)";
-    if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResultColumns != 0)
-      return "a quantised block begins inside a block's columns";
-    if (op.kind == TileOpKind::kStoreK || op.kind == TileOpKind::kStoreV) {
-      if (op.origin % kv.columns != 0) return "a quantised block of keys or values begins inside a block's columns";
-      shape.multiple_of = std::lcm(shape.multiple_of, kv.columns);
-    }
-    if (op.kind == TileOpKind::kPairs) {
-      if (graph.attrs_as<ir::PartsAttrs>(op.operand.node).unit != kGluUnit)
-        return "gate and up are not interleaved every 16 columns";
-      shape.columns_in = 2 * kGluUnit;
-    }
-    if (op.kind == TileOpKind::kRope && graph.attrs_as<ir::RopeAttrs>(op.node).mode == ir::RopeMode::kHalves)
-      shape.multiple_of = std::lcm(shape.multiple_of, graph.attrs_as<ir::RopeAttrs>(op.node).head_dim);
-  }
-  return {};
-}
-
 }  // namespace
-
-// A block has whole heads if RoPE pairs columns half a head apart, and whole groups of 32 columns with a GLU, or where
-// keys and values are quantised. Section borders must be multiples of that, and a block must not cross one, so its
-// columns divide all borders.
-std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft,
-                                                         const KvFormat& kv) {
-  EpilogueShape shape;
-  const ir::Value* squares = nullptr;
-  float eps = 0;
-  for (std::size_t i = 0; i < draft.sections.size(); ++i) {
-    const auto& section = draft.sections[i];
-    if (i > 0 && section.ops != draft.sections[i - 1].ops && !is_free_border(draft, i - 1))
-      shape.divides = std::gcd(shape.divides, section.begin);
-    const auto chains = chains_of(section);
-    const auto pairs = [](const auto& op) { return op.kind == TileOpKind::kPairs; };
-    if (chains.size() > 1 && std::ranges::any_of(section.ops, pairs))
-      return std::unexpected("several operations on the gate and up columns of a GLU");
-    for (const auto chain : chains)
-      if (auto why = chain_problem(graph, draft, kv, chain, shape, eps); !why.empty())
-        return std::unexpected(std::move(why));
-    for (const auto& op : section.ops) {
-      if (op.kind != TileOpKind::kInvRms) continue;
-      if (squares != nullptr && *squares != op.operand) return std::unexpected("two different norms are applied");
-      squares = &op.operand;
-    }
-  }
-  shape.multiple_of = std::lcm(shape.multiple_of, shape.columns_in);
-  if (shape.norm_columns > 0 && squares != nullptr) return std::unexpected("two different norms are applied");
-  if (shape.norm_columns > 0) shape.multiple_of = std::lcm(shape.multiple_of, shape.norm_columns);
-  if (shape.norm_columns > 0 && shape.multiple_of != shape.norm_columns)
-    return std::unexpected("a norm's columns are not those of a block");
-  if (shape.divides % shape.multiple_of != 0)
-    return std::unexpected(fmt::format("a part does not begin at a multiple of {} columns", shape.multiple_of));
-  return shape;
-}
-
-std::vector<ir::Value> squares_of(const TileDraft& draft) {
-  std::vector<ir::Value> out;
-  for (const auto& section : draft.sections)
-    for (const auto& op : section.ops)
-      if (op.kind == TileOpKind::kSumSquares && std::ranges::find(out, op.operand) == out.end())
-        out.push_back(op.operand);
-  return out;
-}
 
 EpilogueSource generate_epilogue(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context,
                                  std::string_view name) {

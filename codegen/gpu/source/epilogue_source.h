@@ -44,6 +44,8 @@ struct EpilogueContext {
   std::function<std::int64_t(ir::Value)> rows;  ///< the most rows of a value in a step; absent: not known
   std::int64_t table_blocks = 0;
   const KvFormat* kv = nullptr;  ///< of the KV cache
+  /// A value that the epilogue does not store, but gives to the kernel: in.keep(result).
+  ir::Value kept{};
 };
 
 struct EpilogueSource {

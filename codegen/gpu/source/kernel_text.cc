@@ -76,6 +76,11 @@ std::string target_macros(const GpuTarget& target) {
 
 namespace {
 
+/// The line that includes a header; nothing for none.
+std::string include(std::string_view header) {
+  return header.empty() ? std::string() : fmt::format("#include \"{}\"\n", header);
+}
+
 /// A kernel's configuration, the kernel as `Kernel`, and checks of what its launch assumes. min_blocks is written as a
 /// comment, so that it is part of the hash in the kernel's name.
 std::string body_of(const KernelText& kernel) {
@@ -110,7 +115,7 @@ KernelSource source_of(const GpuTarget& target, std::string_view includes, std::
 }  // namespace
 
 KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel) {
-  return source_of(target, fmt::format("#include \"{}\"\n", kernel.header), stem, kernel, body_of(kernel),
+  return source_of(target, include(kernel.header) + include(kernel.more_header), stem, kernel, body_of(kernel),
                    "Kernel::Args", "Kernel::Lds",
                    fmt::format("  Kernel::run(args{});\n", kernel.has_lds ? ", lds" : ""));
 }
@@ -133,8 +138,7 @@ KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const
       "  if (block_id() < {})\n    first::Kernel::run(args.first, lds.first);\n  else\n"
       "    second::Kernel::run(args.second, lds.second);\n",
       first.blocks);
-  const auto includes = fmt::format("#include \"{}\"\n", first.header) +
-                        (second.header != first.header ? fmt::format("#include \"{}\"\n", second.header) : "");
+  const auto includes = include(first.header) + include(second.header != first.header ? second.header : "");
   return source_of(target, includes, stem, launch, body, "BothArgs", "BothLds", run);
 }
 

@@ -45,6 +45,7 @@ struct KernelText {
   std::string defaults;  ///< base class of the configuration; may be empty
   std::string before;    ///< text in front of the configuration (an epilogue)
   ConfigText config;
+  std::string more_header;      ///< included too; may be empty
   bool has_lds = true;          ///< the kernel has a struct Lds, its shared memory
   std::int64_t lds_bytes = 0;   ///< the launch gives so much shared memory, enough for Lds; 0: the kernel declares it
   std::int64_t blocks = 0;      ///< blocks of the grid; a static_assert compares it with the kernel's own number

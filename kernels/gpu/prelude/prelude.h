@@ -29,6 +29,10 @@
 //                 the last parameter, and the last argument, of a function that calls a collective. On the host they
 //                 pass the caller's source line on, because all lanes that meet must be at the same line. Elsewhere
 //                 they are empty.
+// FORGE_PART(number);
+//                 the end of one of several alternative parts of a function, each with another number. Without it, LLVM
+//                 15 moves equal ends of parts behind the branch and selects the address of the argument that they
+//                 read, so that a kernel's arguments are in private memory. AMD only.
 // opaque(value)   returns `value`, but hides from the compiler that it is the same. Expressions that use it are
 //                 computed again instead of being kept in registers across a long loop.
 //
@@ -94,6 +98,7 @@ class Shared {
   }
   /// For arrays of F32x4: float `index`, counted over the whole array.
   FORGE_DEVICE float scalar(int index) const { return reinterpret_cast<const float*>(data_)[index]; }
+  FORGE_DEVICE void set_scalar(int index, float value) { reinterpret_cast<float*>(data_)[index] = value; }
 
  private:
   T data_[Count];

@@ -7,6 +7,7 @@
 #define FORGE_DEVICE __attribute__((device)) __attribute__((always_inline)) inline
 #define FORGE_UNROLL _Pragma("unroll")
 #define FORGE_LOOP _Pragma("nounroll")
+#define FORGE_PART(number) asm volatile("; part " #number)
 #define FORGE_KERNEL(name, blocks, threads, Args)                                                              \
   extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(threads, threads))) void name( \
       const Args args)

@@ -10,6 +10,7 @@
 #define FORGE_DEVICE inline
 #define FORGE_UNROLL
 #define FORGE_LOOP
+#define FORGE_PART(number)
 #define FORGE_KERNEL(name, grid_blocks, block_threads, Args)                                                           \
   static void name##_lane(const Args& args);                                                                           \
   extern "C" __attribute__((visibility("default"))) const ::forge::gpu::HostKernel name##_kernel;                      \
@@ -282,6 +283,7 @@ class Shared {
   }
   void set_half(int index, u16 value, Site site = Site::here()) { set_part(index, value, site); }
   void set_word(int index, u32 value, Site site = Site::here()) { set_part(index, value, site); }
+  void set_scalar(int index, float value, Site site = Site::here()) { set_part(index, value, site); }
 
  private:
   template <class Part>

@@ -7,6 +7,7 @@
 #define FORGE_DEVICE __device__ __forceinline__
 #define FORGE_UNROLL _Pragma("unroll")
 #define FORGE_LOOP _Pragma("unroll 1")
+#define FORGE_PART(number)
 #define FORGE_KERNEL(name, blocks, threads, Args) \
   extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args args)
 #define FORGE_KERNEL_BOUNDS(name, blocks, threads, min_blocks, Args) \

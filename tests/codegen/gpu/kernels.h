@@ -12,12 +12,14 @@
 #include "codegen/gpu/code/decode.h"
 #include "codegen/gpu/code/loops.h"
 #include "codegen/gpu/compile/code_object.h"
+#include "codegen/gpu/compile/compile_service.h"
 #include "codegen/gpu/compile/compilers.h"
 #include "codegen/gpu/source/kernel_text.h"
 #include "codegen/gpu/targets.h"
 #include "codegen/kernel_compiler.h"
 #include "support/error.h"
 #include "tests/support/skip.h"
+#include "tests/support/temp_dir.h"
 
 namespace forge::codegen::tests {
 
@@ -51,6 +53,19 @@ inline std::vector<const GpuTarget*> compilable(const std::vector<std::string_vi
   else
     for (const std::string& reason : reasons) forge::tests::skip_part(reason);
   return known;
+}
+
+/// Compiled directly, without the cache.
+inline std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& kernels) {
+  const forge::tests::TempDir dir;
+  CompileServiceOptions options;
+  options.cache.directory = dir.file("cache");
+  options.helper = FORGE_HELPER;
+  CompileService service(options);
+  auto made = service.compile(std::string(target.name), kernels.sources());
+  REQUIRE(!made.empty());
+  REQUIRE(made.size() == kernels.sources().size());
+  return made;
 }
 
 /// The output of the vendor's disassembler. Where it is not installed the result is empty and part of the case is

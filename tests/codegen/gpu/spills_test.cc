@@ -7,7 +7,6 @@
 #include <catch2/catch.hpp>
 
 #include "codegen/gpu/attention_config.h"
-#include "codegen/gpu/compile/compile_service.h"
 #include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/matmul_config.h"
 #include "codegen/gpu/matmul_draft.h"
@@ -15,7 +14,6 @@
 #include "codegen/gpu/source/weight_text.h"
 #include "support/error.h"
 #include "tests/codegen/gpu/kernels.h"
-#include "tests/support/temp_dir.h"
 
 namespace forge::codegen::tests {
 namespace {
@@ -200,19 +198,6 @@ KernelText state_text(const GpuTarget& target, std::string_view rule, std::int64
       .number("kSlotFloats", kHeads * rows * columns)
       .number("kOutFloats", kHeads * columns);
   return text;
-}
-
-/// Compiled directly, without the cache.
-std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& kernels) {
-  const forge::tests::TempDir dir;
-  CompileServiceOptions options;
-  options.cache.directory = dir.file("cache");
-  options.helper = FORGE_HELPER;
-  CompileService service(options);
-  auto made = service.compile(std::string(target.name), kernels.sources());
-  REQUIRE(!made.empty());
-  REQUIRE(made.size() == kernels.sources().size());
-  return made;
 }
 
 }  // namespace
