@@ -35,6 +35,20 @@ bool runs_in_step(const ir::Graph& graph, ir::NodeId node) {
   }
 }
 
+bool is_qkv_op(Op op) {
+  switch (op) {
+    case Op::kInvRmsScale:
+    case Op::kRmsNorm:
+    case Op::kLayerNorm:
+    case Op::kAdd:
+    case Op::kSplit:
+    case Op::kRope:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_matmul(Op op) {
   return op == Op::kMatmul || op == Op::kExpertMatmul || op == Op::kBatchedMatmul;
 }

@@ -39,6 +39,9 @@ bool runs_in_step(const ir::Graph& graph, ir::NodeId node);
 bool is_matmul(ir::Op op);
 bool is_matmul(const ir::Graph& graph, ir::NodeId node);
 
+/// Ops that may stand between the matmul that makes q, k or v and kv_store or attention.
+bool is_qkv_op(ir::Op op);
+
 /// The nodes from whose results a router or select_keys chooses, indexed by id. A choice is not continuous: where two
 /// experts are nearly equal, rounding decides which of them runs, and the results differ by a whole expert.
 std::vector<bool> nodes_before_choices(const ir::Graph& graph);

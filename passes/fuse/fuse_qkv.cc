@@ -18,21 +18,6 @@ namespace {
 using ir::NodeId;
 using ir::Op;
 
-/// Ops that may stand between the matmul and kv_store or attention.
-bool is_qkv_op(Op op) {
-  switch (op) {
-    case Op::kInvRmsScale:
-    case Op::kRmsNorm:
-    case Op::kLayerNorm:
-    case Op::kAdd:
-    case Op::kSplit:
-    case Op::kRope:
-      return true;
-    default:
-      return false;
-  }
-}
-
 /// The group of a split after the matmul of `members` with the norms, rotations and store behind it; empty if the
 /// matmul's group has these norms itself, or if the target accepts no such group.
 std::vector<NodeId> heads_after(GroupGrower& grower, const ir::Graph& graph, const std::vector<NodeId>& members,

@@ -14,20 +14,8 @@ using ir::Value;
 
 /// The matmul that makes `value`, with nothing but what fuse_qkv takes between them; kNoNode: there is none.
 NodeId matmul_of(const ir::Graph& graph, Value value) {
-  const auto passes_on = [&](NodeId node) {
-    switch (graph.op(node)) {
-      case Op::kAdd:
-      case Op::kLayerNorm:
-      case Op::kRmsNorm:
-      case Op::kRope:
-      case Op::kSplit:
-        return true;
-      default:
-        return false;
-    }
-  };
   NodeId node = value.node;
-  while (passes_on(node)) node = graph.operand(node, 0).node;
+  while (is_qkv_op(graph.op(node))) node = graph.operand(node, 0).node;
   return graph.op(node) == Op::kMatmul ? node : ir::kNoNode;
 }
 

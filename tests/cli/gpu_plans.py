@@ -30,7 +30,7 @@ FOLDER = sys.argv[2] if len(sys.argv) > 2 else None
 # cache, attention in chunks, convolutions, delta rules with decays of heads and of rows, selective scans, RWKV-7.
 FAMILIES = ("deepseek32-q4_0", "bloom-q4_0", "embeddings/bert-f16", "gemma4-moe-q8_0", "gemma3n-q4_0", "llama4-q4_0",
             "lfm2moe-q4_0", "qwen35moe-q8_0", "kimi-linear-f16", "mamba-f16", "mamba2-q4_0", "rwkv7-q4_0")
-LDS_LIMIT = 65536  # of a block on every AMD target; source: AMD's ISA manuals
+LDS_LIMIT = 65536  # of a block on every AMD target here (gfx950 has 160 KiB); source: AMD's ISA manuals
 # The instruction with which each target multiplies int8; source: LLVM's AMDGPU user guide, PTX ISA.
 DOT = {"gfx90a": "v_dot4", "gfx942": "v_dot4", "gfx1030": "v_dot4", "gfx1100": "v_dot4_i32_iu8",
        "gfx1101": "v_dot4_i32_iu8", "gfx1150": "v_dot4_i32_iu8", "gfx1152": "v_dot4_i32_iu8", "gfx1200": "v_dot4_i32_iu8",

@@ -238,6 +238,75 @@ TEST_CASE("the last block of a token's experts sums their rows") {
   check_cases(cases, text_of, check_norm);
 }
 
+TEST_CASE("waves of a block sum the products of a token's experts, each times its share") {
+  struct SumCase {
+    int n, k, total, slots, team_waves, lanes, rows, wave;
+    bool shared;  ///< the slots of a token share a row of x
+  };
+  std::vector<SumCase> cases;
+  for (const int wave : kWaves)
+    for (const auto& [n, k, total, slots, team_waves, lanes, rows, shared] : {std::tuple{96, 64, 1, 4, 1, 8, 4, false},
+                                                                              {272, 96, 3, 2, 2, 16, 4, false},
+                                                                              {48, 64, 2, 8, 1, 8, 4, true},
+                                                                              {560, 256, 1, 3, 1, 32, 16, false}})
+      cases.push_back({n, k, total, slots, team_waves, lanes, rows, wave, shared});
+  const auto text_of_sum = [](const SumCase& c) {
+    auto epilogue = sum_text(c.n);
+    epilogue.replace(epilogue.find("Tail"), 4, "Epilogue");
+    codegen::KernelText text{.header = "kernels/gpu/matmul_rows.h",
+                             .kernel = "MatmulRows",
+                             .defaults = "MatmulDefaults",
+                             .before = std::move(epilogue)};
+    text.config.use("Weight", weight_text(DType::kF16, std::int64_t{kExperts} * c.n, c.k))
+        .use("Epilogue", "gpu::Epilogue")
+        .number("kTokensTotal", c.total)
+        .number("kWaves", c.slots * c.team_waves)
+        .number("kLanesPerRow", c.lanes)
+        .number("kRowsPerTeam", c.rows)
+        .number("kSlots", c.slots)
+        .number("kColumns", c.n)
+        .flag("kSharedX", c.shared)
+        .flag("kSummed", true)
+        .number("kShareFloats", c.slots + 1);
+    const int block_rows = c.team_waves * (c.wave / c.lanes) * c.rows;
+    text.blocks = (c.n + block_rows - 1) / block_rows * c.total;
+    text.threads = c.slots * c.team_waves * c.wave;
+    return WaveText{c.wave, std::move(text)};
+  };
+  check_cases(cases, text_of_sum, [](const SumCase& c, const Kernel& kernel) {
+    INFO(c.n << "x" << c.k << ", " << c.total << " tokens of " << c.slots << " experts, wave " << c.wave);
+    const std::size_t width = static_cast<std::size_t>(c.n), depth = static_cast<std::size_t>(c.k),
+                      slots = static_cast<std::size_t>(c.slots), total = static_cast<std::size_t>(c.total);
+    const PlanesWeight weight(DType::kF16, width * kExperts, depth);
+    const auto x = random_floats(total * (c.shared ? 1 : slots) * depth);
+    const Buffer<float> x_buffer{std::span<const float>(x)};
+    const auto shares = random_floats(total * (slots + 1));
+    const Buffer<float> share{std::span<const float>(shares)};
+    std::vector<std::int32_t> chosen;
+    for (std::size_t slot = 0; slot < total * slots; ++slot)
+      chosen.push_back(static_cast<std::int32_t>(slot * 2 + 1) % kExperts);
+    const Buffer<std::int32_t> experts{std::span<const std::int32_t>(chosen)};
+    const Buffer<int> counts = Buffer<int>::of({c.total, -1, -1, -1});
+    Rest rest(c.n, c.n, c.total);
+    const KernelArgs args({weight.planes.data(), x_buffer.data(), counts.data(), experts.data(), share.data(),
+                           rest.weight.data(), rest.residual.data(), rest.out.data(), rest.squares.data()});
+    run_in_all_orders(kernel, args, [&] { rest.out.fill(NAN); }, [&] { return bytes_of(rest.out); });
+    const auto products = multiply(weight.values, x, depth).sums;  // [rows of x][kExperts * n]
+    for (std::size_t t = 0; t < total; ++t)
+      for (std::size_t n = 0; n < width; ++n) {
+        double sum = rest.residuals[t * width + n];
+        for (std::size_t s = 0; s < slots; ++s) {
+          const std::size_t row = c.shared ? t : t * slots + s,
+                            expert = static_cast<std::size_t>(chosen[t * slots + s]);
+          sum += shares[t * (slots + 1) + s] * products[(row * kExperts + expert) * width + n];
+        }
+        INFO("token " << t << ", column " << n);
+        REQUIRE(rest.out[static_cast<int>(t * width + n)] == Approx(sum).margin(1e-5));
+      }
+    rest.out.check();
+  });
+}
+
 TEST_CASE("a block of rows normalises its own columns") {
   for (const int wave : kWaves)
     for (const auto& [columns, dim, waves, staged] : {std::tuple{96, 96, 1, false},

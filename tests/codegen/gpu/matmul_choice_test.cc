@@ -83,6 +83,28 @@ TEST_CASE("decode where kernels overlap: the choices that were the fastest when 
   CHECK(of("gfx1100", DType::kQ4_K, 28672, 4096, 32) == Choice{8, 1, 4, 2});
 }
 
+TEST_CASE("a block that sums a token's experts has whole waves for each, and rows that the epilogue allows") {
+  const auto of = [](const char* target, std::int64_t k, std::int64_t slots, std::int64_t multiple,
+                     const Tuning& tuning = {}) {
+    const auto& of_target = *find_target(target);
+    const EpilogueShape shape{.multiple_of = multiple};
+    auto config = choose_matmul(of_target, DType::kQ4_K, 2048, k, 1, shape, tuning, MatmulUse::kSlots);
+    config.sum_slots(of_target, DType::kQ4_K, k, slots, shape, tuning);
+    CHECK(config.waves % slots == 0);
+    CHECK(config.block_rows(of_target.wave) % multiple == 0);
+    CHECK(config.waves * of_target.wave <= 1024);
+    return std::array{config.waves, config.lanes_per_row, config.rows_per_team, config.units_ahead};
+  };
+  using Choice = std::array<std::int64_t, 4>;
+  CHECK(of("sm_90", 768, 8, 16) == Choice{16, 16, 4, 1});  // the fastest when measured
+  CHECK(of("sm_90", 768, 8, 32)[2] == 8);
+  CHECK(of("sm_90", 768, 6, 16)[0] == 12);
+  CHECK(of("gfx90a", 768, 8, 16)[0] == 8);
+  CHECK(of("gfx90a", 768, 16, 16)[0] == 16);
+  CHECK(of("sm_90", 768, 8, 16, {{"waves", 8}, {"units", 2}, {"lanes", 8}}) == Choice{8, 8, 4, 2});
+  CHECK(of("sm_90", 1536, 4, 16) == Choice{16, 32, 4, 1});
+}
+
 TEST_CASE("matmuls of few tokens use matrix instructions from a number of them on, or as tuned") {
   const Tuning on{{"matrix", 1}};
   const GpuTarget &card = *find_target("sm_90"), &square = *find_target("gfx1100");
