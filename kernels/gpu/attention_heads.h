@@ -17,8 +17,8 @@ namespace forge::gpu {
 template <template <class> class AttentionOf>
 struct HeadsBefore {
   /// C has what AttentionOf needs, with one row, and: Heads, the epilogue of x's columns (tile.h, with kOwnNorm; it
-  /// gives queries to in.keep), kXFloats (row stride of x) and kQueryColumn, kKeyColumn and kValueColumn, x's columns
-  /// of the first head; -1: the epilogue stores no keys, or no values.
+  /// gives queries to in.keep), and kQueryColumn, kKeyColumn and kValueColumn, x's columns of the first head; -1: the
+  /// epilogue stores no keys, or no values.
   template <class C>
   struct Kernel {
     using A = AttentionOf<C>;
