@@ -216,7 +216,8 @@ namespace {
 /// and 515.
 std::int64_t waves_of_one_row(const GpuTarget& target, const ir::AttentionAttrs& attention, const AttentionData& data,
                               std::int64_t team_tokens) {
-  constexpr std::int64_t kTokens = 64, kWavesLeast = 4, kWavesMost = 8;
+  constexpr std::int64_t kTokens = 64, kWavesLeast = 4, kWavesMost = 8, kDimMost = 256;
+  if (attention.head_dim > kDimMost) return kWavesLeast;   // with eight, such heads spill
   const auto unit = data.kv_type == DType::kF16 ? 8 : 16;  // elements that a lane loads
   const auto lanes = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(attention.head_dim / unit)));
   const auto teams = std::max<std::int64_t>(1, target.wave / lanes);

@@ -210,7 +210,7 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     // Blocks of experts stay small: each has few rows of a slot.
     auto config = choose_matmul(target_, weight.dtype, n, k, deterministic_ ? 1 : tokens, shape, tuning,
                                 experts ? MatmulUse::kSlots : use);
-    if (summed) config.sum_slots(target_, weight.dtype, k, draft.slots, shape, tuning);
+    if (summed) config.sum_slots(target_, draft.slots, shape, tuning);
     if (heads > 1 && n / heads % config.rows_per_team != 0) config.use_small_teams(target_.wave, shape.multiple_of);
     if (deterministic_) config.take_tokens(target_, weight.dtype, tokens, tuning);
     const auto block_rows = config.block_rows(target_.wave);

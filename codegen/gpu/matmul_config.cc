@@ -114,15 +114,15 @@ void MatmulConfig::take_tokens(const GpuTarget& target, DType weight, std::int64
   units_ahead = is_many(target, tokens) ? 1 : std::max<std::int64_t>(1, units_ahead / (target.loads_ahead ? 2 : 1));
 }
 
-// Blocks of 512 threads, rows in at most two rounds, and a unit of each row under way. Measured on an H200, Qwen3
-// 30B-A3B in Q4_K_M, [2048, 768] of 8 experts, tokens/s: 256 threads 698, 512 threads 718, with 16 lanes in place of 8
+// Blocks of 512 threads, at most 16 lanes for a row, and a unit of each row under way. Measured on an H200, Qwen3
+// 30B-A3B in Q4_K_M, [2048, 768] of 8 experts, tokens/s: 256 threads 698, 512 threads 718, with 16 lanes in place of 32
 // for a row 724, 1024 threads 716; more units under way 666.
-void MatmulConfig::sum_slots(const GpuTarget& target, DType weight, std::int64_t k, std::int64_t slots,
-                             const EpilogueShape& shape, const Tuning& tuning) {
-  const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
+void MatmulConfig::sum_slots(const GpuTarget& target, std::int64_t slots, const EpilogueShape& shape,
+                             const Tuning& tuning) {
+  constexpr std::int64_t kLanesMost = 16;
   summed = slots;
   waves_per_row = 1;
-  while (!tuning.contains("lanes") && 2 * lanes_per_row <= target.wave && units > 2 * lanes_per_row) lanes_per_row *= 2;
+  if (!tuning.contains("lanes")) lanes_per_row = std::min(lanes_per_row, kLanesMost);
   const auto wanted = tuned_positive(tuning, "waves", 2 * kThreadsWanted / target.wave);
   waves = slots * std::max<std::int64_t>(1, wanted / slots);
   const auto teams = waves / slots * (target.wave / lanes_per_row);

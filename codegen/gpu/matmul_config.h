@@ -25,8 +25,7 @@ struct MatmulConfig {
   }
   /// Makes a configuration for slots that of blocks whose waves sum `slots` slots of a token. Precondition: a block
   /// can have so many waves.
-  void sum_slots(const GpuTarget& target, DType weight, std::int64_t k, std::int64_t slots, const EpilogueShape& shape,
-                 const Tuning& tuning);
+  void sum_slots(const GpuTarget& target, std::int64_t slots, const EpilogueShape& shape, const Tuning& tuning);
   /// Changes the split so that a team has one row, for a batched matmul whose heads have few columns. multiple: of
   /// columns that a block must have.
   void use_small_teams(int wave, std::int64_t multiple);

@@ -89,7 +89,7 @@ TEST_CASE("a block that sums a token's experts has whole waves for each, and row
     const auto& of_target = *find_target(target);
     const EpilogueShape shape{.multiple_of = multiple};
     auto config = choose_matmul(of_target, DType::kQ4_K, 2048, k, 1, shape, tuning, MatmulUse::kSlots);
-    config.sum_slots(of_target, DType::kQ4_K, k, slots, shape, tuning);
+    config.sum_slots(of_target, slots, shape, tuning);
     CHECK(config.waves % slots == 0);
     CHECK(config.block_rows(of_target.wave) % multiple == 0);
     CHECK(config.waves * of_target.wave <= 1024);
@@ -102,7 +102,7 @@ TEST_CASE("a block that sums a token's experts has whole waves for each, and row
   CHECK(of("gfx90a", 768, 8, 16)[0] == 8);
   CHECK(of("gfx90a", 768, 16, 16)[0] == 16);
   CHECK(of("sm_90", 768, 8, 16, {{"waves", 8}, {"units", 2}, {"lanes", 8}}) == Choice{8, 8, 4, 2});
-  CHECK(of("sm_90", 1536, 4, 16) == Choice{16, 32, 4, 1});
+  CHECK(of("sm_90", 1536, 4, 16) == Choice{16, 16, 2, 1});
 }
 
 TEST_CASE("matmuls of few tokens use matrix instructions from a number of them on, or as tuned") {
