@@ -205,15 +205,10 @@ void choose_head_tiles(const GpuTarget& target, const ir::AttentionAttrs& attent
   out.head_tiles = tiles;
 }
 
-}  // namespace
-
-namespace {
-
-/// Waves of a block for one row where kernels overlap: as many as see the first 64 tokens of a context at once, from 4
-/// to
-/// 8. H200, tokens/s with 4 and 8 waves at depth 0 and at depth 4096: Gemma 3 4B (heads of 256 columns) 679 and 706,
-/// 627 and 659; heads of 128, whose 4 waves see 64 tokens: Qwen3 30B-A3B 719 and 762, 572 and 490, 8B 677 and 678, 573
-/// and 515.
+/// Waves of a block for one row where kernels overlap: from 4 to 8, as many as see the first 64 tokens of a context at
+/// once. H200, tokens/s with 4 and 8 waves, at depth 0 and at 4096: Gemma 3 4B (heads of 256 columns) 679 and 706, 627
+/// and 659; Qwen3 30B-A3B (128, whose 4 waves see 64 tokens) 719 and 762, 572 and 490; 8B (128) 677 and 678, 573 and
+/// 515.
 std::int64_t waves_of_one_row(const GpuTarget& target, const ir::AttentionAttrs& attention, const AttentionData& data,
                               std::int64_t team_tokens) {
   constexpr std::int64_t kTokens = 64, kWavesLeast = 4, kWavesMost = 8, kDimMost = 256;

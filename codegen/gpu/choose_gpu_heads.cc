@@ -30,7 +30,7 @@ bool makes_heads_only(const ir::Graph& graph, std::span<const ir::NodeId> step, 
 }
 
 /// Notes where a section's rows go; false if one goes anywhere but to the attention or the KV cache.
-bool note_sinks(const DraftSection& section, ir::Value query, HeadsDraft& out, bool& makes_query) {
+bool note_sinks(const DraftSection& section, ir::Value query, HeadsDraft& out) {
   for (const auto& op : section.ops) {
     if (op.kind < TileOpKind::kStore) continue;
     if (op.kind == TileOpKind::kStoreK) {
@@ -39,7 +39,6 @@ bool note_sinks(const DraftSection& section, ir::Value query, HeadsDraft& out, b
       out.values = op.origin;
     } else if (op.kind == TileOpKind::kStore && op.operand == query) {
       out.query = op.origin;
-      makes_query = true;
     } else {
       return false;
     }
@@ -62,10 +61,9 @@ std::optional<HeadsDraft> draft_heads(const ir::Graph& graph, std::span<const ir
   HeadsDraft out{.draft = std::move(drafted->draft)};
   if (out.draft.source != ir::kNoNode || out.draft.input.node == ir::kNoNode || out.draft.slots != 1)
     return std::nullopt;
-  bool makes_query = false;
   for (const auto& section : out.draft.sections)
-    if (!note_sinks(section, graph.operand(attention, 0), out, makes_query)) return std::nullopt;
-  return makes_query ? std::optional(std::move(out)) : std::nullopt;
+    if (!note_sinks(section, graph.operand(attention, 0), out)) return std::nullopt;
+  return out.query >= 0 ? std::optional(std::move(out)) : std::nullopt;
 }
 
 std::optional<passes::Choice> GpuChooser::choose_joined(std::span<const ir::NodeId> step,

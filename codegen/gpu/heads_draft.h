@@ -14,8 +14,8 @@ namespace forge::codegen {
 
 struct HeadsDraft {
   TileDraft draft;
-  std::int64_t query = 0;               ///< column of the source where the first head's query begins
-  std::int64_t keys = -1, values = -1;  ///< the same of keys and values; -1: the step stores none
+  /// Columns of the source where the first head's query, key and value begin; -1: the step makes none.
+  std::int64_t query = -1, keys = -1, values = -1;
 };
 
 /// The draft of `step`, if only the attention that is the first node of `next` reads what it makes, and blocks with

@@ -154,6 +154,7 @@ struct MatmulRows {
       wait_for_producer();
     }
     Finish<E, OutTile, kColumns, RowsInOrder<C::kTokensTotal>> finish(args.epilogue, row0, {t0});
+    finish.prepare_older();
     finish.prepare();
     constexpr int kStep = kStride * C::kUnitsAhead;
     FORGE_LOOP

@@ -213,7 +213,9 @@ struct FillRows {
   using FinishRow = Finish<E, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>, kLoadsTogether>;
   /// The part of a block's work after wait_for_producer().
   FORGE_DEVICE static void finish_row(const Args& args, int t, int row, int row0, Lds& lds) {
-    finish_row(args, t, row, row0, lds, FinishRow(args.epilogue, row0, {t}));
+    FinishRow finish(args.epilogue, row0, {t});
+    finish.prepare_older();
+    finish_row(args, t, row, row0, lds, finish);
   }
   FORGE_DEVICE static void finish_row(const Args& args, int t, int row, int row0, Lds& lds, FinishRow finish) {
     finish.prepare();

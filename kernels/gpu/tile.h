@@ -37,7 +37,7 @@
 //
 // Lanes with real == false take part in run's shuffles and store nothing. A kernel uses the class Finish like this:
 //
-//   finish.prepare_older();                     // may be left out
+//   finish.prepare_older();                     // or behind the wait
 //   wait_for_producer();  finish.prepare();     // issues loads of operands and squares; nothing waits for them yet
 //   ... sums of the tile ...                    // the latency of those loads hides behind the weights'
 //   tile.set(...);  finish.set_factors(tile);  barrier();  finish.run(tile);
@@ -221,19 +221,16 @@ class Finish {
   FORGE_DEVICE Finish(const typename E::Args& args, int row0, const Rows& rows, int thread = thread_id())
       : args_(args), row0_(row0), thread_(thread), rows_(rows) {}
 
-  /// May be called before wait_for_producer(): issues loads of operands that are older than the step. All lanes.
+  /// Call before prepare(), where it pays before wait_for_producer(): issues loads of operands that are older than the
+  /// step. All lanes.
   FORGE_DEVICE void prepare_older() {
-    if constexpr (kTurns == kTogether) load_older_operands(0);
-    has_older_ = true;
+    if constexpr (kTurns == kTogether) load_operands<true>(0);
   }
 
   /// Call after wait_for_producer() and before the tile's sums. Issues loads of operands (if all turns are loaded
   /// together, else run() loads them) and of squares; nothing here waits for them. All lanes.
   FORGE_DEVICE void prepare() {
-    if constexpr (kTurns == kTogether) {
-      if (!has_older_) load_older_operands(0);
-      load_operands(0);
-    }
+    if constexpr (kTurns == kTogether) load_operands<false>(0);
     if constexpr (E::kParts > 0 && kOneToken) {
       if (wave_id() < T::kTokens) load_parts(wave_id(), parts_);
     }
@@ -272,8 +269,8 @@ class Finish {
   FORGE_DEVICE void run(const T& tile) {
     for (int first = 0; first < kTurns; first += kTogether) {
       if constexpr (kTurns > kTogether) {
-        load_older_operands(first);
-        load_operands(first);
+        load_operands<true>(first);
+        load_operands<false>(first);
       }
       FORGE_UNROLL
       for (int i = 0; i < kTogether; ++i) {
@@ -309,23 +306,17 @@ class Finish {
     const float factor = E::inv_rms(sum_squares(parts));
     if (lane_id() == 0) set(t, factor);
   }
-  /// Loads the operands of kTogether turns from turn `first` on.
+  /// Loads the operands of kTogether turns from turn `first` on: those that are older than the step, or the others.
+  template <bool Older>
   FORGE_DEVICE void load_operands(int first) {
     if constexpr (E::kOperands > 0) {
       FORGE_UNROLL
       for (int i = 0; i < kTogether; ++i) {
         const Job job = job_of(first + i);
-        E::load(args_, rows_.clamped_row(job.t), job.n, row0_, operands_[i]);
-      }
-    }
-  }
-
-  FORGE_DEVICE void load_older_operands(int first) {
-    if constexpr (E::kOperands > 0) {
-      FORGE_UNROLL
-      for (int i = 0; i < kTogether; ++i) {
-        const Job job = job_of(first + i);
-        load_older<E>(args_, rows_.clamped_row(job.t), job.n, row0_, operands_[i]);
+        if constexpr (Older)
+          load_older<E>(args_, rows_.clamped_row(job.t), job.n, row0_, operands_[i]);
+        else
+          E::load(args_, rows_.clamped_row(job.t), job.n, row0_, operands_[i]);
       }
     }
   }
@@ -333,7 +324,6 @@ class Finish {
   const typename E::Args& args_;
   int row0_, thread_;
   Rows rows_;
-  bool has_older_ = false;
   float operands_[kTogether][at_least_one(E::kOperands)] = {};
   float parts_[kPartsOfLane<E::kParts>] = {};
 };

@@ -236,6 +236,7 @@ struct TileBlock {
       if (Part * kTogether >= job.tokens) return;  // scalar: the same in all lanes
       const auto rows = rows_of(lds, job, Part * kTogether);
       Finish<E, OutTile, kColumns, decltype(rows), kOperandsTogether> finisher(args.epilogue, job.row0, rows, thread);
+      finisher.prepare_older();
       finisher.prepare();
       hand_over<Part>(lds, thread, sums);
       if constexpr (E::kParts > 0)

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -163,6 +162,10 @@ class Generator {
     loads_older_ = true;
     return fmt::format("(other ? o[{}] : o[{}])", operands_ - 1, operands_ - 2);
   }
+  /// Whether RoPE turns column d of its head.
+  static std::string is_turned(const ir::RopeAttrs& rope) {
+    return rope.rotary_dims == rope.head_dim ? "true" : fmt::format("d < {}", rope.rotary_dims);
+  }
   /// RoPE's column d of its head, whether it is `turned`, whether it is the `second` of its pair, and the `other`.
   static std::string rope_columns(const ir::RopeAttrs& rope, std::int64_t origin) {
     const auto half = rope.rotary_dims / 2;
@@ -170,8 +173,7 @@ class Generator {
     return fmt::format(
         "      const int d = {} % {};\n      const bool turned = {}, second = {};\n"
         "      const int other = turned ? (second ? n - {} : n + {}) : n;\n",
-        column(Place::kEarly, origin), rope.head_dim,
-        rope.rotary_dims == rope.head_dim ? std::string("true") : fmt::format("d < {}", rope.rotary_dims),
+        column(Place::kEarly, origin), rope.head_dim, is_turned(rope),
         pairs ? std::string("d % 2 != 0") : fmt::format("d >= {}", half), pairs ? 1 : half, pairs ? 1 : half);
   }
   [[nodiscard]] std::string rope_columns(const DraftOp& op) const {
@@ -357,11 +359,10 @@ class Generator {
     }
     const auto& rope = graph_.attrs_as<ir::RopeAttrs>(op.node);
     const auto half = rope.rotary_dims / 2;
-    const bool whole = rope.rotary_dims == rope.head_dim;
     const auto angle = element(value_pointer("const float*", op.operand), "t", 2 * half,
                                rope.mode == ir::RopeMode::kPairs ? "d / 2 * 2" : fmt::format("d % {} * 2", half),
                                is_small(op.operand));
-    const auto turned = whole ? std::string("true") : fmt::format("d < {}", rope.rotary_dims);
+    const auto turned = is_turned(rope);
     load_ += fmt::format("      const int d = {} % {};\n", column(Place::kEarly, op.origin), rope.head_dim);
     load_ += fmt::format("      o[{}] = {} ? gpu::load({}) : 1.0f;\n", operands_, turned, angle);
     load_ += fmt::format("      o[{}] = {} ? gpu::load({} + 1) : 0.0f;\n", operands_ + 1, turned, angle);

@@ -108,6 +108,7 @@ TEST_CASE("attention makes heads only if nothing else reads them, they are whole
   CHECK(joins({.head_dim = 32}));
   CHECK_FALSE(joins({.head_dim = 32}, {}, "gfx90a"));  // waves of 64 lanes
   CHECK_FALSE(joins({.head_dim = 48}));
+  CHECK_FALSE(joins({.value_dim = 32}));
   CHECK_FALSE(joins({}, {}, "sm_90"));  // kernels overlap
   CHECK(joins({}, {.tuning = {{"join_heads", 1}}}, "sm_90"));
   CHECK(joins({}, {}, "sm_80"));
