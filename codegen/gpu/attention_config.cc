@@ -170,12 +170,12 @@ namespace {
 /// small heads; 1 if the kernel does not serve the attention, or the target has no matrix instructions.
 ///
 /// On NVIDIA an f16 cache is read as fast without it, and short contexts faster (H100, 8B, depths 0, 4096 and 32,000:
-/// 512, 445 and 279 tokens/s without, 497, 433 and 288 with it; q8_0 490, 439 and 328, 493, 441 and 339). Rounding
-/// queries and weights to f16 changes choices of experts and keys.
+/// 512, 445 and 279 tokens/s without, 497, 433 and 288 with it; q8_0 490, 439 and 328, 493, 441 and 339), so long rows
+/// only use it (by_length). Rounding queries and weights to f16 changes choices of experts and keys.
 std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& attention, const AttentionData& data,
-                           const Tuning& tuning) {
+                           const Tuning& tuning, bool by_length) {
   const std::int64_t by_default =
-      !data.before_choice && (data.kv_type != DType::kF16 || target.vendor != driver::Vendor::kNvidia);
+      by_length || (!data.before_choice && (data.kv_type != DType::kF16 || target.vendor != driver::Vendor::kNvidia));
   constexpr std::int64_t kDimLeast = 32, kDimMost = 256, kDimMostWmma = 128, kColumns = 16, kDimMostOfTwo = 128;
   if (!may_use_matrix_instructions(target, tuning) || tuned(tuning, "head_tiles", by_default) == 0 ||
       attention.selected > 0 || attention.head_dim % kTileRows != 0 || value_dim_of(attention) % kTileRows != 0 ||
@@ -192,17 +192,49 @@ std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& at
 
 /// Waves and chunks of AttentionHeadTiles. NVIDIA's compiler is asked for registers of three blocks on a unit, which
 /// suffice for one tile of heads without spills; of one block for more.
+constexpr std::int64_t kWavesOfTiles = 4;
 void choose_head_tiles(const GpuTarget& target, const ir::AttentionAttrs& attention, const Tuning& tuning,
-                       AttentionConfig& out) {
-  constexpr std::int64_t kWaves = 4, kSharedMost = 40 << 10, kBlocksOfUnit = 3, kColumns = 8, kDimMost = 128;
-  out.waves = tuned_positive(tuning, "attention_waves", kWaves);
+                       std::int64_t waves, AttentionConfig& out) {
+  constexpr std::int64_t kSharedMost = 40 << 10, kBlocksOfUnit = 3, kColumns = 8, kDimMost = 128;
+  out.waves = tuned_positive(tuning, "attention_waves", waves);
   while (out.waves > 1 && out.waves * out.heads_per_block * value_dim_of(attention) * 4 > kSharedMost) out.waves /= 2;
   AttentionConfig::HeadTiles tiles;
   tiles.chunk_tiles = tuned(tuning, "attention_chunk", kTileRows) >= 2 * kTileRows ? 2 : 1;
-  const bool small = out.heads_per_block <= kColumns && attention.head_dim <= kDimMost && out.waves <= kWaves;
+  const bool small = out.heads_per_block <= kColumns && attention.head_dim <= kDimMost && out.waves <= kWavesOfTiles;
   if (target.vendor == driver::Vendor::kNvidia)
     tiles.min_blocks = tuned(tuning, "min_blocks", small ? kBlocksOfUnit : 1);
   out.head_tiles = tiles;
+}
+
+/// True if blocks choose by the length of their row: one row, where kernels overlap. Its blocks have eight waves and
+/// most of a unit's registers, so there are as many as a card has units (H200: 132).
+bool chooses_by_length(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
+                       const AttentionData& data, const Tuning& tuning) {
+  return target.overlaps && bounds.tokens == 1 && !data.makes_heads && attention.selected == 0 &&
+         !tuning.contains("head_tiles");
+}
+constexpr std::int64_t kWavesByLength = 8, kBlocksByLength = 128, kSmallDim = 64, kWideDim = 128;
+/// Rows that see at most so many elements of keys are short. H200, tokens/s at depths 512, 4096 and 32,000 without and
+/// with matrix instructions: 8B 655 and 627, 569 and 580, 345 and 385; Qwen3 30B-A3B 700 and 647, 582 and 594, 282 and
+/// 410.
+constexpr std::int64_t kShortKeys = 1024 * 128;
+constexpr std::int64_t kLoadBytes = 16;
+
+void choose_by_length(const ir::AttentionAttrs& attention, const AttentionData& data, const Tuning& tuning,
+                      std::int64_t parts, AttentionConfig& out) {
+  AttentionConfig::ShortRows rows;
+  rows.tokens = tuned(tuning, "short_tokens", kShortKeys / attention.head_dim);
+  const auto group = attention.heads / attention.kv_heads;
+  for (std::int64_t heads = 2; heads <= kHeadsPerBlockMax; ++heads)
+    if (group % heads == 0) rows.heads_per_block = heads;
+  const auto jobs = attention.heads / rows.heads_per_block;
+  rows.workers = std::clamp<std::int64_t>(kBlocksByLength / jobs, 1, std::min(kWorkersMax, parts));
+  out.short_rows = rows;
+  out.head_tiles->terms = data.before_choice ? 2 : 1;
+  // As many bytes in flight as of f16, where registers suffice.
+  if (data.kv_type != DType::kF16 && attention.head_dim > kSmallDim && attention.head_dim <= kWideDim &&
+      !tuning.contains("attention_chunk"))
+    out.head_tiles->chunk_tiles = 2;
 }
 
 /// Waves of a block for one row where kernels overlap: from 4 to 8, as many as see the first 64 tokens of a context at
@@ -228,7 +260,9 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
                                  const AttentionData& data, const Tuning& tuning, const AttentionChoice& asked) {
   AttentionConfig out;
   if (asked.tiles.value_or(true)) out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
-  const auto tile_heads = out.tiles ? 1 : heads_of_tile(target, attention, data, tuning);
+  const bool may_choose = chooses_by_length(target, attention, bounds, data, tuning);
+  const auto tile_heads = out.tiles ? 1 : heads_of_tile(target, attention, data, tuning, may_choose);
+  const bool by_length = may_choose && tile_heads > 1;
   const auto group = attention.heads / attention.kv_heads;
   out.heads_per_block = tile_heads > 1 ? tile_heads : group;
   const auto heads_max =
@@ -241,26 +275,43 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   // Small blocks get a place on a unit sooner, beside the blocks of other kernels.
   const bool large = target.loads_ahead || rows > kTokenTile, many = rows > kTokenTile;
   out.team_tokens = tuned_positive(tuning, "team_tokens", attention.head_dim > 256 ? 2 : large ? 4 : 8);
+  if (by_length && attention.head_dim <= kSmallDim) out.team_tokens = tuned_positive(tuning, "team_tokens", 4);
   const auto waves = target.overlaps && rows == 1 ? waves_of_one_row(target, attention, data, out.team_tokens)
                                                   : (large ? 256 : 128) / target.wave;
   out.waves = tuned_positive(tuning, "attention_waves", waves);
-  if (tile_heads > 1) choose_head_tiles(target, attention, tuning, out);
+  if (tile_heads > 1) choose_head_tiles(target, attention, tuning, by_length ? kWavesByLength : kWavesOfTiles, out);
   out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
   const auto parts = (positions_seen(attention, bounds) + out.tokens_per_worker - 1) / out.tokens_per_worker;
-  const auto workers = many ? 1 : target.attention_blocks / (jobs * rows);
+  const bool two_on_unit = attention.head_dim <= kSmallDim && data.kv_type == DType::kF16;
+  const auto blocks = by_length ? kBlocksByLength * (two_on_unit ? 2 : 1) : target.attention_blocks;
+  const auto workers = many ? 1 : blocks / (jobs * rows);
   const auto workers_max = std::min(out.head_tiles ? kHeadTileWorkersMax : kWorkersMax, parts);
   out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, workers_max);
-  if (asked.split && !many)
-    out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
+  if (by_length) choose_by_length(attention, data, tuning, parts, out);
+  const auto split_as_asked = [&](std::int64_t chosen) {
+    if (!asked.split || many) return chosen;
+    return *asked.split ? std::clamp<std::int64_t>(chosen, std::min<std::int64_t>(2, parts), parts) : 1;
+  };
+  out.workers = split_as_asked(out.workers);
   // The grid of AttentionTiles has blocks for tiles and, behind them, blocks for single rows (attention_tiles.h).
   if (out.tiles) {
     out.workers = 1;
     out.waves = out.tiles->waves();
     out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
   }
-  out.blocks += blocks_of_rows(rows * jobs * out.workers, out.tiles);
-  if (out.workers > 1)
-    out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (value_dim_of(attention) + 2) * 4;
+  out.counters = jobs;
+  auto blocks_of_row = jobs * out.workers, shares = out.workers > 1 ? attention.heads * out.workers : 0;
+  if (out.short_rows) {
+    auto& few = *out.short_rows;
+    few.workers = split_as_asked(few.workers);
+    const auto few_jobs = attention.heads / few.heads_per_block;
+    out.counters += few_jobs;
+    shares += attention.heads * few.workers;
+    blocks_of_row = std::max(blocks_of_row, few_jobs * few.workers);
+  }
+  out.blocks += blocks_of_rows(rows * blocks_of_row, out.tiles);
+  out.scratch_bytes = rows * shares * (value_dim_of(attention) + 2) * 4;
+  if (out.short_rows) out.scratch_bytes += kLoadBytes;  // where the second part begins is rounded up
   return out;
 }
 
@@ -314,8 +365,8 @@ std::string attention_problem(const AttentionConfig& config, const ir::Attention
 }
 
 KernelText AttentionConfig::kernel_text() const {
-  const std::string_view kind = tiles ? "Tiles" : head_tiles ? "HeadTiles" : "";
-  const std::string_view file = tiles ? "_tiles" : head_tiles ? "_head_tiles" : "";
+  const std::string_view kind = tiles ? "Tiles" : short_rows ? "ByLength" : head_tiles ? "HeadTiles" : "";
+  const std::string_view file = tiles ? "_tiles" : short_rows ? "_by_length" : head_tiles ? "_head_tiles" : "";
   KernelText text{.header = fmt::format("kernels/gpu/attention{}.h", file),
                   .kernel = fmt::format("Attention{}", kind),
                   .defaults = fmt::format("Attention{}Defaults", kind),
@@ -327,10 +378,13 @@ KernelText AttentionConfig::kernel_text() const {
       .number("kWaves", waves);
   if (head_tiles) {
     text.min_blocks = head_tiles->min_blocks;
-    text.config.number("kChunkTiles", head_tiles->chunk_tiles);
-  } else {
-    text.config.number("kTeamTokens", team_tokens);
+    text.config.number("kChunkTiles", head_tiles->chunk_tiles).number("kTerms", head_tiles->terms);
   }
+  if (!head_tiles || short_rows) text.config.number("kTeamTokens", team_tokens);
+  if (short_rows)
+    text.config.number("kShortTokens", short_rows->tokens)
+        .number("kShortHeadsPerBlock", short_rows->heads_per_block)
+        .number("kShortWorkers", short_rows->workers);
   if (tiles) write_tiles(*tiles, text);
   return text;
 }

@@ -29,12 +29,20 @@ struct AttentionConfig {
   struct HeadTiles {
     std::int64_t chunk_tiles = 1;  ///< tiles of 16 tokens in a chunk
     std::int64_t min_blocks = 0;   ///< KernelText::min_blocks
+    std::int64_t terms = 1;        ///< F16 numbers of an element of a query or a weight
+  };
+  /// With HeadTiles: rows with short contexts do without (kernels/gpu/attention_by_length.h).
+  struct ShortRows {
+    std::int64_t tokens = 0;  ///< a row that sees at most so many is short
+    std::int64_t heads_per_block = 1, workers = 1;
   };
   std::int64_t heads_per_block = 0, workers = 1, waves = 8, tokens_per_worker = 256, team_tokens = 8;
   std::optional<Tiles> tiles;  ///< none for few rows, unsuitable head_dim, or targets without matrix instructions
   std::optional<HeadTiles> head_tiles;  ///< without `tiles`; none where heads do not share keys, and as above
-  std::int64_t blocks = 0;              ///< blocks of the grid
-  std::int64_t scratch_bytes = 0;       ///< partial results of all rows
+  std::optional<ShortRows> short_rows;
+  std::int64_t counters = 0;       ///< of a row
+  std::int64_t blocks = 0;         ///< blocks of the grid
+  std::int64_t scratch_bytes = 0;  ///< partial results of all rows
   /// Names the kernel and its defaults, and writes the fields as constants of its configuration.
   [[nodiscard]] KernelText kernel_text() const;
 };
@@ -43,6 +51,7 @@ void write_tiles(const AttentionConfig::Tiles& tiles, KernelText& out);
 struct AttentionData {
   DType kv_type = DType::kF16;  ///< of the cache
   bool before_choice = false;   ///< experts or keys are chosen by what follows (Binding::before_choice)
+  bool makes_heads = false;     ///< the kernel makes its own heads (kernels/gpu/attention_heads.h)
 };
 /// asked: the user's choice, which is followed where possible; attention_problem() tells if it was not.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,

@@ -382,7 +382,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes, const Heads
   const bool prompt = bounds.tokens > bounds.sequences;
   if (prompt && a.selected > 0 && attention_.tiles.value_or(false))
     return "--attention tiles is not possible with sparse attention";
-  const AttentionData data{kv_.type, binding_.before_choice[node]};
+  const AttentionData data{kv_.type, binding_.before_choice[node], heads != nullptr};
   const auto config = deterministic_ ? choose_attention_of_tokens(target_, a, bounds, data, tuning_, attention_)
                                      : choose_attention(target_, a, bounds, data, tuning_, attention_);
   if (auto why = attention_problem(config, a, bounds, attention_); !why.empty()) return why;
@@ -396,6 +396,9 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes, const Heads
   out_.step.label = quantised ? "attention + quantize" : "attention";
   out_.step.reason = config.tiles ? fmt::format("a prompt's queries in tiles of {}", config.tiles->tokens)
                                   : fmt::format("{} blocks share the context of a row", config.workers);
+  if (config.short_rows)
+    out_.step.reason +=
+        fmt::format(", {} that of up to {} tokens", config.short_rows->workers, config.short_rows->tokens);
   if (a.selected > 0) out_.step.reason = "selected keys, " + out_.step.reason;
   if (prompt ? attention_.tiles.has_value() : attention_.split.has_value()) out_.step.reason += ", as requested";
   auto text = config.kernel_text();
@@ -417,9 +420,9 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes, const Heads
   if (a.selected > 0)
     text.config.number("kSelectedLists", graph_.type(graph_.operands(node).back()).cols() / a.selected);
   text.threads = config.waves * target_.wave;
-  auto arguments = attention_arguments(nodes, bounds.tokens * a.heads / config.heads_per_block);
+  auto arguments = attention_arguments(nodes, bounds.tokens * config.counters);
   if (heads != nullptr) add_heads(*heads, q, text, arguments);
-  const auto kind = config.tiles ? "_tiles" : config.head_tiles ? "_heads" : "";
+  const auto kind = config.tiles ? "_tiles" : config.short_rows ? "_by_length" : config.head_tiles ? "_heads" : "";
   launch(fmt::format("{}attention{}_{}x{}_t{}", heads != nullptr ? "heads_and_" : "", kind, a.heads, a.head_dim,
                      bounds.tokens),
          text, arguments);

@@ -14,12 +14,14 @@ namespace forge::codegen {
 
 namespace {
 
-constexpr std::string_view kKeys[] = {
-    "ahead",        "attention_chunk", "attention_tokens", "attention_waves", "beside",     "block_rows",
-    "block_tokens", "chunk",           "head_tiles",       "heads",           "join_heads", "k_splits",
-    "lanes",        "matrix",          "matrix_tokens",    "min_blocks",      "rows",       "select_rows",
-    "slabs",        "split",           "stages",           "team_tokens",     "tile",       "units",
-    "waves",        "waves_across",    "waves_down",       "worker_tokens",   "workers"};
+constexpr std::string_view kKeys[] = {"ahead",         "attention_chunk", "attention_tokens", "attention_waves",
+                                      "beside",        "block_rows",      "block_tokens",     "chunk",
+                                      "head_tiles",    "heads",           "join_heads",       "k_splits",
+                                      "lanes",         "matrix",          "matrix_tokens",    "min_blocks",
+                                      "rows",          "select_rows",     "short_tokens",     "slabs",
+                                      "split",         "stages",          "team_tokens",      "tile",
+                                      "units",         "waves",           "waves_across",     "waves_down",
+                                      "worker_tokens", "workers"};
 
 bool is_key(std::string_view name) {
   return std::ranges::find(kKeys, name) != std::end(kKeys);

@@ -27,39 +27,29 @@
 // table one chunk earlier. Tokens that are not seen are loaded from the row of one that is: their weights are zeros,
 // which NaN would survive.
 
-#include "kernels/gpu/attention_row.h"
-#include "kernels/gpu/matrix_tile.h"
+#include "kernels/gpu/head_queries.h"
 
 namespace forge::gpu {
 
-/// Defaults. A configuration derives from this and names what AttentionDefaults needs.
-struct AttentionHeadTilesDefaults : AttentionDefaults {
-  using Tile = NativeTile;
-  static constexpr int kChunkTiles = 1;  ///< tiles of 16 tokens in a chunk: 1 or 2
-};
-
 template <class C>
-struct AttentionHeadTiles : AttentionRow<C> {
-  using Row = AttentionRow<C>;
+struct AttentionHeadTiles : HeadQueries<C> {
+  using Base = HeadQueries<C>;
+  using Row = typename Base::Row;
   using T = typename C::Tile;
-  using Row::kGroup, Row::kHeadDim, Row::kLog2E, Row::kLowest, Row::kThreads, Row::kUnit, Row::kValueDim;
+  using Base::kColumnTiles, Base::kGroups, Base::kRun, Base::kRunWords, Base::kTerms, Base::kUnits, Base::kUnitWords,
+      Base::kUnitsOfRun, Base::kKeyUnits, Base::kKeysPadded;
+  using Row::kGroup, Row::kHeadDim, Row::kLog2E, Row::kLowest, Row::kUnit, Row::kValueDim;
+  using typename Base::Lds, typename Base::Query;
   using typename Row::Args, typename Row::Format, typename Row::Job, typename Row::Pool, typename Row::Share;
   static constexpr int kTiles = C::kChunkTiles;
   static constexpr int kChunk = T::kM * kTiles, kSums = T::Fragments::kC;
-  static constexpr int kColumnTiles = ceil_div(kGroup, T::kN);
   static constexpr int kHeadsOfLane = T::kPairsInRow ? 2 : 1;  ///< columns of a tile of sums
   static constexpr float kRaise = 10;                          ///< as in attention_tiles.h
-  static constexpr int kRows = T::kRowsOfA, kSlots = T::kM / kRows, kGroups = T::kGroups;
-  static constexpr int kRun = T::kK / kGroups, kRunWords = kRun / 2;  ///< columns of k of a lane, and words of them
+  static constexpr int kRows = T::kRowsOfA, kSlots = T::kM / kRows;
   static_assert(T::kM == 16 && T::kLanes == kWave && T::kF16 && T::kK == T::kM,
                 "the tile must be f16, 16 rows and 16 columns of k, and of this wave size");
   static_assert(!Row::kSparse, "positions are not selected");
   static_assert(Pool::kBlockTokens % kChunk == 0, "a chunk must lie in one block of the pool");
-  // Keys: units of a lane, padded to whole runs.
-  static constexpr int kUnits = kHeadDim / kUnit, kUnitWords = kUnit / 2;
-  static constexpr int kUnitsOfRun = kRunWords > kUnitWords ? kRunWords / kUnitWords : 1;
-  static constexpr int kKeyUnits = ceil_div(ceil_div(kUnits, kGroups), kUnitsOfRun) * kUnitsOfRun;
-  static constexpr bool kKeysPadded = kKeyUnits * kGroups > kUnits;
   static constexpr int kKeyTokens = kRows * kTiles, kValueTokens = kRun * kTiles;  ///< of a lane
   // Values: pieces of a lane.
   static constexpr int kElement = 16 / kUnit, kWordDims = 4 / kElement;
@@ -71,15 +61,6 @@ struct AttentionHeadTiles : AttentionRow<C> {
   static constexpr int kPieceBytes = piece_bytes(), kPieceWords = kPieceBytes / 4, kPieceDims = kPieceBytes / kElement;
   static constexpr int kAllPieces = kValueDim / kPieceDims, kPieces = ceil_div(kAllPieces, kSlots);
   static constexpr int kValueTiles = kPieces * kPieceDims / kRows;
-  /// Queries are in registers, or in shared memory where that takes too many: [column][units of 8 dims].
-  static constexpr int kQueryWords = kKeyUnits * kUnitWords, kQueryWordsMost = 24;
-  static constexpr bool kQueryShared = kQueryWords * kColumnTiles > kQueryWordsMost;
-  static constexpr int kQueryStride = kHeadDim / 8 | 1;  ///< against bank conflicts
-
-  struct Lds : Row::Lds {
-    Shared<U32x4, kQueryShared ? kColumnTiles * T::kN * kQueryStride : 1> query;
-  };
-  using Query = u32[kQueryShared ? 1 : kColumnTiles][kQueryShared ? 1 : kQueryWords];
   /// A lane's part of a chunk's keys. scales: of its tokens in pairs.
   struct Keys {
     U32x4 units[kTiles][kRows][kKeyUnits];
@@ -95,7 +76,7 @@ struct AttentionHeadTiles : AttentionRow<C> {
     float maximum[kColumnTiles][kHeadsOfLane], sum[kColumnTiles][kHeadsOfLane];
   };
   using Scores = float[kTiles][kColumnTiles][kSums];
-  using Weights = u32[kTiles][kColumnTiles][T::Fragments::kB / 2];
+  using Weights = u32[kTiles][kColumnTiles][kTerms][T::Fragments::kB / 2];
   /// A chunk: the row of its first token in the pools, and which of its tokens are seen, from .. to (may lie outside).
   struct Place {
     u64 row;
@@ -133,8 +114,9 @@ struct AttentionHeadTiles : AttentionRow<C> {
     return {Pool::row(pool_slot, job.kv_head), job.oldest - chunk * kChunk, newest - chunk * kChunk};
   }
 
-  /// Without scales.
-  FORGE_DEVICE static void load_keys(const Args& args, const Place& place, Keys& out) {
+  /// Without scales. only: the chunk's token that is loaded; kAll: all of them.
+  static constexpr int kAll = -1;
+  FORGE_DEVICE static void load_keys(const Args& args, const Place& place, Keys& out, int only = kAll) {
     using Rows = typename Pool::template Rows<kHeadDim>;
     const u8* rows = Rows::at(args.k, place.row, 0);
     FORGE_UNROLL
@@ -142,13 +124,14 @@ struct AttentionHeadTiles : AttentionRow<C> {
       FORGE_UNROLL
       for (int h = 0; h < kRows; ++h) {
         const int token = slot() * kKeyTokens + t * kRows + h;
+        if (only != kAll && only != token) continue;
         FORGE_UNROLL
         for (int j = 0; j < kKeyUnits; ++j)
           out.units[t][h][j] = load16(rows + place.seen(token) * Rows::kRowBytes + key_unit(j) * 16);
       }
     }
   }
-  FORGE_DEVICE static void load_values(const Args& args, const Place& place, Values& out) {
+  FORGE_DEVICE static void load_values(const Args& args, const Place& place, Values& out, int only = kAll) {
     using Rows = typename Pool::template Rows<kValueDim>;
     const u8* rows = Rows::at(args.v, place.row, 0);
     FORGE_UNROLL
@@ -156,6 +139,7 @@ struct AttentionHeadTiles : AttentionRow<C> {
       FORGE_UNROLL
       for (int i = 0; i < kRun; ++i) {
         const int token = value_token0() + value_token(t, i);
+        if (only != kAll && only != token) continue;
         FORGE_UNROLL
         for (int n = 0; n < kPieces; ++n)
           load_words<kPieceWords>(rows + place.seen(token) * Rows::kRowBytes + piece(n) * kPieceBytes,
@@ -182,61 +166,9 @@ struct AttentionHeadTiles : AttentionRow<C> {
                                   out.scales[n]);
     }
   }
-  /// Eight dimensions of the query of the block's head `column`, times the scale; zeros past the heads or dimensions.
-  template <class Queries>
-  FORGE_DEVICE static U32x4 query_unit(const Queries& queries, const Job& job, int column, int eight) {
-    constexpr float kFactor = C::kSoftcap > 0 ? C::kScale : C::kScale * kLog2E;
-    U32x4 out{};
-    if (column >= kGroup || eight * 8 >= kHeadDim) return out;
-    FORGE_UNROLL
-    for (int quad = 0; quad < 2; ++quad) {
-      const F32x4 four = queries.four(job, column, eight * 8 + quad * 4);
-      out.at[2 * quad] = f16_pair(four.at[0] * kFactor, four.at[1] * kFactor);
-      out.at[2 * quad + 1] = f16_pair(four.at[2] * kFactor, four.at[3] * kFactor);
-    }
-    return out;
-  }
-  template <class Queries>
-  FORGE_DEVICE static void load_query(const Queries& queries, const Job& job, Query& query, Lds& lds) {
-    if constexpr (kQueryShared) {
-      constexpr int kEights = kHeadDim / 8, kAll = kColumnTiles * T::kN * kEights;
-      for (int i = thread_id(); i < kAll; i += kThreads)
-        lds.query.set(i / kEights * kQueryStride + i % kEights, query_unit(queries, job, i / kEights, i % kEights));
-      barrier();
-    } else {
-      FORGE_UNROLL
-      for (int c = 0; c < kColumnTiles; ++c) {
-        FORGE_UNROLL
-        for (int e = 0; e < kQueryWords / 4; ++e) {
-          const int j = e / (kUnit / 8), eight = (T::group(lane_id()) + j * kGroups) * (kUnit / 8) + e % (kUnit / 8);
-          const U32x4 unit = query_unit(queries, job, c * T::kN + T::b_row(lane_id(), 0), eight);
-          FORGE_UNROLL
-          for (int w = 0; w < 4; ++w) query[c][e * 4 + w] = unit.at[w];
-        }
-      }
-    }
-  }
-  /// The words of the lane's run number `run` of a query.
-  FORGE_DEVICE static void query_run(const Query& query, const Lds& lds, int c, int run, u32 (&out)[kRunWords]) {
-    if constexpr (kQueryShared) {
-      constexpr int kEightsOfUnit = kUnit / 8;
-      const int column = c * T::kN + T::b_row(lane_id(), 0);
-      FORGE_UNROLL
-      for (int w = 0; w < kRunWords; w += 2) {
-        const int word = run * kRunWords + w, j = word / kUnitWords;
-        const int eight = (T::group(lane_id()) + j * kGroups) * kEightsOfUnit + word % kUnitWords / 4;
-        const bool real = !kKeysPadded || eight < kHeadDim / 8;
-        const U32x2 two = lds.query.half_of(column * kQueryStride + (real ? eight : 0), word % 4 / 2);
-        out[w] = real ? two.at[0] : 0;
-        out[w + 1] = real ? two.at[1] : 0;
-      }
-    } else {
-      FORGE_UNROLL
-      for (int w = 0; w < kRunWords; ++w) out[w] = query[c][run * kRunWords + w];
-    }
-  }
-
+  /// Sums of even and of odd runs, so that products do not all wait for each other.
   FORGE_DEVICE static void multiply_keys(const Keys& keys, const Query& query, const Lds& lds, Scores& scores) {
+    Scores odd = {};
     FORGE_UNROLL
     for (int j = 0; j < kKeyUnits; j += kUnitsOfRun) {
       FORGE_UNROLL
@@ -263,13 +195,25 @@ struct AttentionHeadTiles : AttentionRow<C> {
           }
           FORGE_UNROLL
           for (int c = 0; c < kColumnTiles; ++c) {
-            u32 b[kRunWords];
-            query_run(query, lds, c, (j * kUnitWords + first) / kRunWords, b);
-            multiply_fragments<T>(a, b, scores[t][c]);
+            FORGE_UNROLL
+            for (int term = 0; term < kTerms; ++term) {
+              const int run = (j * kUnitWords + first) / kRunWords;
+              u32 b[kRunWords];
+              Base::query_run(query, lds, term, c, run, b);
+              multiply_fragments<T>(a, b, (run + term) % 2 == 0 ? scores[t][c] : odd[t][c]);
+            }
           }
         }
       }
       keep_schedule();
+    }
+    FORGE_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      FORGE_UNROLL
+      for (int c = 0; c < kColumnTiles; ++c) {
+        FORGE_UNROLL
+        for (int i = 0; i < kSums; ++i) scores[t][c][i] += odd[t][c][i];
+      }
     }
   }
 
@@ -323,7 +267,15 @@ struct AttentionHeadTiles : AttentionRow<C> {
         state.sum[c][e] = fma_of(state.sum[c][e], keep[e], sum);
       }
       FORGE_UNROLL
-      for (int t = 0; t < kTiles; ++t) transpose_sums<T>(scores[t][c], weights[t][c]);
+      for (int t = 0; t < kTiles; ++t) {
+        FORGE_UNROLL
+        for (int term = 0; term < kTerms; ++term) {
+          float now[kSums];
+          FORGE_UNROLL
+          for (int i = 0; i < kSums; ++i) now[i] = term + 1 < kTerms ? take_half(scores[t][c][i]) : scores[t][c][i];
+          transpose_sums<T>(now, weights[t][c][term]);
+        }
+      }
       FORGE_UNROLL
       for (int tile = 0; tile < kValueTiles; ++tile) {
         FORGE_UNROLL
@@ -370,8 +322,12 @@ struct AttentionHeadTiles : AttentionRow<C> {
               for (int h = 0; h < kRows; ++h) a[k * kRows + h] = pairs[k][e + h];
             }
             FORGE_UNROLL
-            for (int c = 0; c < kColumnTiles; ++c)
-              multiply_fragments<T>(a, weights[t][c], state.values[(n * kPieceDims + w * kWordDims + e) / kRows][c]);
+            for (int c = 0; c < kColumnTiles; ++c) {
+              FORGE_UNROLL
+              for (int term = 0; term < kTerms; ++term)
+                multiply_fragments<T>(a, weights[t][c][term],
+                                      state.values[(n * kPieceDims + w * kWordDims + e) / kRows][c]);
+            }
           }
         }
       }
@@ -454,7 +410,7 @@ struct AttentionHeadTiles : AttentionRow<C> {
     if (!Row::template find_share<kChunk>(job, id, share)) return;
     const int first = share.first, end = share.end, stride = share.stride;
     // As in attention.h, the first chunk is loaded before the producer has ended, but for scales and the row's own
-    // token. Where that is in the chunk, the chunk is loaded again; no cache has lines of it yet.
+    // token, which is loaded afterwards if it is in the chunk.
     const bool any = first < end;
     const bool early =
         C::kTokensTotal == 1 && any && (first * kChunk > job.oldest ? first * kChunk : job.oldest) < job.position;
@@ -469,13 +425,13 @@ struct AttentionHeadTiles : AttentionRow<C> {
     int slot_ahead = first + stride < end ? pool_slot(job, first + stride) : 0;
     queries.make(job, Row::template sees_own<kChunk>(job, share));
     Query query;
-    load_query(queries, job, query, lds);
+    Base::load_query(queries, job, query, lds);
     queries.done();
     if (any) {
       const Place place = place_of(job, first, own_slot, job.newest);
-      const bool again = !early || first == job.position / kChunk;
-      if (again) load_keys(args, place, keys);
-      if (again) load_values(args, place, values);
+      const int own = early ? job.position - first * kChunk : kAll;
+      load_keys(args, place, keys, own);
+      load_values(args, place, values, own);
       load_key_scales(args, place, keys);
       load_value_scales(args, place, values);
     }

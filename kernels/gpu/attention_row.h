@@ -18,6 +18,23 @@
 
 namespace forge::gpu {
 
+/// Arguments of the kernels. A row with position -1 is padding: its output is zeros. K and V of all positions up to the
+/// row's own must be in the pools already.
+struct AttentionArgs {
+  const float* q;        ///< [rows][kHeads][kHeadDim]
+  const u16 *k, *v;      ///< the layer's pools
+  const i32* positions;  ///< [rows]
+  const i32* sequences;  ///< [rows]
+  const i32* tables;     ///< [sequences][kTableBlocks]
+  const i32* counts;
+  float* scratch;       ///< [rows][kJobs][kWorkers][kGroup] of kValueDim + 2 floats; unused with one worker
+  u32* counters;        ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
+  float* out;           ///< [rows][kColumns]; written if kStored
+  u8* rows;             ///< rows of activations in that format
+  const float* sinks;   ///< [kHeads]; read only if kSinks
+  const i32* selected;  ///< [rows][kSelectedLists][kSelected]; read only if kSelected > 0
+};
+
 template <class C>
 struct AttentionRow {
   using Pool = typename C::Pool;
@@ -42,27 +59,14 @@ struct AttentionRow {
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
   static constexpr int kShares = C::kWaves > C::kWorkers ? C::kWaves : C::kWorkers;
 
+  static constexpr int kHeadTurns = ceil_div(kGroup, C::kWaves), kShareTurns = ceil_div(C::kWorkers, kWave);
   struct Lds {
     Shared<F32x4, C::kWaves * kGroup * kValueDim / 4> values;  ///< [waves][kGroup][kValueDim]
-    Shared<float, kShares * kGroup> maxima, sums;              ///< [kGroup][waves]; when merged [workers][kGroup]
+    Shared<float, C::kWaves * kGroup> maxima, sums;            ///< [kGroup][waves]
+    Shared<float, kShares * kGroup> factors;                   ///< [kGroup][waves]; when merged [kGroup][kWorkers]
     Shared<u32, 1> flag;
   };
-  /// A row with position -1 is padding: its output is zeros. K and V of all positions up to the row's own must be in
-  /// the pools already.
-  struct Args {
-    const float* q;        ///< [rows][kHeads][kHeadDim]
-    const u16 *k, *v;      ///< the layer's pools
-    const i32* positions;  ///< [rows]
-    const i32* sequences;  ///< [rows]
-    const i32* tables;     ///< [sequences][kTableBlocks]
-    const i32* counts;
-    float* scratch;       ///< [rows][kJobs][kWorkers][kGroup] of kValueDim + 2 floats; unused with one worker
-    u32* counters;        ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
-    float* out;           ///< [rows][kColumns]; written if kStored
-    u8* rows;             ///< rows of activations in that format
-    const float* sinks;   ///< [kHeads]; read only if kSinks
-    const i32* selected;  ///< [rows][kSelectedLists][kSelected]; read only if kSelected > 0
-  };
+  using Args = AttentionArgs;
   /// The block's part: query heads head0 .. head0+kGroup-1 of row t. It sees tokens oldest .. newest, which are its
   /// positions up to its own, or with kSparse those of `keys`. table: the block table of its sequence.
   struct Job {
@@ -107,21 +111,40 @@ struct AttentionRow {
     FORGE_DEVICE void done() const {}
   };
 
-  /// The waves' results of a head, merged: maximum, sum of weights, and the weighted value of one dimension.
-  struct Merged {
-    float maximum, sum, value;
-  };
-  FORGE_DEVICE static Merged merged(const Lds& lds, int h, int dim) {
-    Merged out{kLowest, 0, 0};
+  /// 1 / the sum of a head's weights (and its sink's, if any); 0 if the row saw no token. The weights are relative to
+  /// 2^maximum.
+  FORGE_DEVICE static float inverse_sum(const Args& args, const Job& job, int h, float maximum, float sum) {
+    if constexpr (C::kSinks) sum += exp2_of(load(args.sinks + job.head0 + h) * kLog2E - maximum);
+    return sum > 0 ? 1.0f / sum : 0.0f;
+  }
+  /// What the waves' values are multiplied with where they are added up. A thread finds one factor, once for all
+  /// columns. softmax: where a worker's maximum and sum of each head go; null if the block sees the whole context,
+  /// whose factors have the sum in them.
+  FORGE_DEVICE static void weigh_waves(const Args& args, const Job& job, float* softmax, Lds& lds) {
+    FORGE_LOOP
+    for (int i = thread_id(); i < kGroup * C::kWaves; i += kThreads) {
+      const int h = i / C::kWaves;
+      float maximum = kLowest, sum = 0;
+      FORGE_UNROLL
+      for (int wave = 0; wave < C::kWaves; ++wave) maximum = max_of(maximum, lds.maxima.get(h * C::kWaves + wave));
+      FORGE_UNROLL
+      for (int wave = 0; wave < C::kWaves; ++wave)
+        sum = fma_of(lds.sums.get(h * C::kWaves + wave), exp2_of(lds.maxima.get(h * C::kWaves + wave) - maximum), sum);
+      const float factor = exp2_of(lds.maxima.get(i) - maximum);
+      lds.factors.set(i, softmax == nullptr ? factor * inverse_sum(args, job, h, maximum, sum) : factor);
+      if (softmax == nullptr || i % C::kWaves != 0) continue;
+      softmax[2 * h] = maximum;
+      softmax[2 * h + 1] = sum;
+    }
+    barrier();
+  }
+  /// The waves' values of one dimension of a head, added up.
+  FORGE_DEVICE static float merged(const Lds& lds, int h, int dim) {
+    float out = 0;
     FORGE_UNROLL
     for (int wave = 0; wave < C::kWaves; ++wave)
-      out.maximum = max_of(out.maximum, lds.maxima.get(h * C::kWaves + wave));
-    FORGE_UNROLL
-    for (int wave = 0; wave < C::kWaves; ++wave) {
-      const float weight = exp2_of(lds.maxima.get(h * C::kWaves + wave) - out.maximum);
-      out.sum = fma_of(lds.sums.get(h * C::kWaves + wave), weight, out.sum);
-      out.value = fma_of(lds.values.scalar((wave * kGroup + h) * kValueDim + dim), weight, out.value);
-    }
+      out =
+          fma_of(lds.values.scalar((wave * kGroup + h) * kValueDim + dim), lds.factors.get(h * C::kWaves + wave), out);
     return out;
   }
 
@@ -133,24 +156,11 @@ struct AttentionRow {
     return values_of(args, C::kTokensTotal * kJobs) + static_cast<u64>(number) * C::kWorkers * kGroup * 2;
   }
   /// Writes the worker's partial result.
-  FORGE_DEVICE static void write_partial(const Args& args, const Lds& lds, int number, int worker) {
+  FORGE_DEVICE static void write_partial(const Args& args, const Job& job, int number, int worker, Lds& lds) {
+    weigh_waves(args, job, softmax_of(args, number) + worker * kGroup * 2, lds);
     float* values = values_of(args, number) + worker * kGroup * kValueDim;
-    float* softmax = softmax_of(args, number) + worker * kGroup * 2;
-    for (int i = thread_id(); i < kGroup * kValueDim; i += kThreads) {
-      const int h = i / kValueDim, dim = i % kValueDim;
-      const Merged all = merged(lds, h, dim);
-      values[i] = all.value;
-      if (dim != 0) continue;
-      softmax[2 * h] = all.maximum;
-      softmax[2 * h + 1] = all.sum;
-    }
-  }
-
-  /// The output: weighted value / sum of weights (plus the sink's weight); 0 if the row saw no token.
-  FORGE_DEVICE static float divided(const Args& args, const Job& job, int h, const Merged& all) {
-    float sum = all.sum;
-    if constexpr (C::kSinks) sum += exp2_of(load(args.sinks + job.head0 + h) * kLog2E - all.maximum);
-    return sum > 0 ? all.value / sum : 0.0f;
+    for (int i = thread_id(); i < kGroup * kValueDim; i += kThreads)
+      values[i] = merged(lds, i / kValueDim, i % kValueDim);
   }
 
   /// Writes a column of row t of the output. 16 neighbouring lanes make 16 neighbouring columns, which are one
@@ -172,23 +182,61 @@ struct AttentionRow {
     }
   }
   /// Writes the output of the only worker.
-  FORGE_DEVICE static void write_single(const Args& args, const Job& job, const Lds& lds) {
-    write_row(args, job, [&](int h, int dim) { return divided(args, job, h, merged(lds, h, dim)); });
+  FORGE_DEVICE static void write_single(const Args& args, const Job& job, Lds& lds) {
+    weigh_waves(args, job, nullptr, lds);
+    write_row(args, job, [&](int h, int dim) { return merged(lds, h, dim); });
+  }
+  /// A lane's part of the workers' maxima and sums: the wave has every kWaves-th head, the lane every kWave-th worker.
+  struct Softmax {
+    float maximum[kHeadTurns][kShareTurns], sum[kHeadTurns][kShareTurns];
+  };
+  FORGE_DEVICE static void load_softmax(const float* from, int count, Softmax& out) {
+    FORGE_UNROLL
+    for (int turn = 0; turn < kHeadTurns; ++turn) {
+      FORGE_UNROLL
+      for (int i = 0; i < kShareTurns; ++i) {
+        const int h = wave_id() + turn * C::kWaves, worker = lane_id() + i * kWave;
+        const bool real = h < kGroup && worker < count;
+        const float* at = from + (worker * kGroup + h) * 2;
+        out.maximum[turn][i] = real ? load_fresh(at) : kLowest;
+        out.sum[turn][i] = real ? load_fresh(at + 1) : 0.0f;
+      }
+    }
+  }
+  /// What the workers' values are multiplied with where they are added up.
+  FORGE_DEVICE static void weigh_workers(const Args& args, const Job& job, const Softmax& softmax, Lds& lds) {
+    FORGE_UNROLL
+    for (int turn = 0; turn < kHeadTurns; ++turn) {
+      const int h = wave_id() + turn * C::kWaves;
+      float maximum = kLowest, sum = 0, weight[kShareTurns];
+      FORGE_UNROLL
+      for (int i = 0; i < kShareTurns; ++i) maximum = max_of(maximum, softmax.maximum[turn][i]);
+      maximum = max_lanes<kWave>(maximum);
+      FORGE_UNROLL
+      for (int i = 0; i < kShareTurns; ++i) {
+        weight[i] = exp2_of(softmax.maximum[turn][i] - maximum);
+        sum = fma_of(softmax.sum[turn][i], weight[i], sum);
+      }
+      sum = sum_lanes<kWave>(sum);
+      if (h >= kGroup) continue;
+      const float inverse = inverse_sum(args, job, h, maximum, sum);
+      FORGE_UNROLL
+      for (int i = 0; i < kShareTurns; ++i)
+        if (lane_id() + i * kWave < C::kWorkers)
+          lds.factors.set(h * C::kWorkers + lane_id() + i * kWave, weight[i] * inverse);
+    }
   }
   /// Merges the partial results of the first `count` workers in their order and writes the output. A lane has four
   /// dimensions at a time, whose values of up to kTogether workers it loads before it uses the first; to avoid a
   /// branch, missing workers load worker 0's result with weight 0.
   FORGE_DEVICE static void write_combined(const Args& args, const Job& job, int number, int count, Lds& lds) {
-    constexpr int kQuads = kGroup * kValueDim / 4, kTogether = 16;
-    const float *values = values_of(args, number), *softmax = softmax_of(args, number);
-    for (int i = thread_id(); i < count * kGroup; i += kThreads) {
-      lds.maxima.set(i, load_fresh(softmax + 2 * i));
-      lds.sums.set(i, load_fresh(softmax + 2 * i + 1));
-    }
+    constexpr int kQuads = kGroup * kValueDim / 4, kTogether = C::kWorkers < 16 ? C::kWorkers : 16;
+    const float* values = values_of(args, number);
+    Softmax softmax;
+    load_softmax(softmax_of(args, number), count, softmax);
     FORGE_LOOP
     for (int first = 0; first < kQuads; first += kThreads) {
       const int quad = first + thread_id(), at = quad < kQuads ? quad : 0, h = at / (kValueDim / 4);
-      float maximum = kLowest, sum = 0;
       F32x4 value{};
       FORGE_UNROLL
       for (int some = 0; some < C::kWorkers; some += kTogether) {
@@ -197,21 +245,17 @@ struct AttentionRow {
         FORGE_UNROLL
         for (int i = 0; i < kTogether; ++i)
           loaded[i] = load_fresh4(values + (some + i < count ? some + i : 0) * kGroup * kValueDim + at * 4);
-        if (some == 0) {
-          if (first == 0) barrier();
-          for (int w = 0; w < count; ++w) maximum = max_of(maximum, lds.maxima.get(w * kGroup + h));
+        if (some == 0 && first == 0) {
+          weigh_workers(args, job, softmax, lds);
+          barrier();
         }
         FORGE_UNROLL
         for (int i = 0; i < kTogether; ++i) {
-          const int w = some + i < count ? some + i : 0;
-          const float weight = some + i < count ? exp2_of(lds.maxima.get(w * kGroup + h) - maximum) : 0.0f;
-          sum = fma_of(lds.sums.get(w * kGroup + h), weight, sum);
+          const float factor = some + i < count ? lds.factors.get(h * C::kWorkers + some + i) : 0.0f;
           FORGE_UNROLL
-          for (int d = 0; d < 4; ++d) value.at[d] = fma_of(loaded[i].at[d], weight, value.at[d]);
+          for (int d = 0; d < 4; ++d) value.at[d] = fma_of(loaded[i].at[d], factor, value.at[d]);
         }
       }
-      FORGE_UNROLL
-      for (int d = 0; d < 4; ++d) value.at[d] = divided(args, job, h, {maximum, sum, value.at[d]});
       if (quad < kQuads) lds.values.set(quad, value);
     }
     barrier();
@@ -274,7 +318,7 @@ struct AttentionRow {
   FORGE_DEVICE static void finish(const Args& args, const Job& job, const Share& share, Lds& lds) {
     if (C::kWorkers > 1 && share.workers > 1) {
       const int number = job.t * kJobs + share.part;
-      write_partial(args, lds, number, share.worker);
+      write_partial(args, job, number, share.worker, lds);
       if (!last_arrival(args.counters + number, static_cast<u32>(share.workers), lds.flag)) return;
       write_combined(args, job, number, share.workers, lds);
     } else {
