@@ -273,7 +273,7 @@ struct Attention : AttentionRow<C> {
 
     // With one row in the step, all keys and values except its own were written by earlier steps, so the first chunk is
     // loaded before the producer (which writes the row's own key and value) has ended; that token is loaded afterwards.
-    constexpr bool kOldOnes = C::kTokensTotal == 1 && !kSparse;
+    constexpr bool kOldOnes = Row::kLoadsEarly && !kSparse;
     Chunk loaded = {};
     u64 own = 0;
     if (kOldOnes && first < end) {

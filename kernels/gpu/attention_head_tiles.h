@@ -413,7 +413,7 @@ struct AttentionHeadTiles : HeadQueries<C> {
     // token, which is loaded afterwards if it is in the chunk.
     const bool any = first < end;
     const bool early =
-        C::kTokensTotal == 1 && any && (first * kChunk > job.oldest ? first * kChunk : job.oldest) < job.position;
+        Row::kLoadsEarly && any && (first * kChunk > job.oldest ? first * kChunk : job.oldest) < job.position;
     Keys keys = {};
     Values values = {};
     const int own_slot = any ? pool_slot(job, first) : 0;

@@ -52,6 +52,13 @@ struct AttentionRow {
   static_assert(!kSparse || (C::kWindow == 0 && C::kChunkedTo == 0 && C::kAlibi == 0 && !Format::kScaled),
                 "sparse attention has no window, chunks, ALiBi or scales");
 
+  /// Keys and values of older tokens are loaded while the producer still writes those of the step's only row. Such a
+  /// load must not bring a part of that row into the first cache, which loads sectors of 32 bytes (NVIDIA).
+  static constexpr int kSectorBytes = 32;
+  static constexpr bool kLoadsEarly = C::kTokensTotal == 1 &&
+                                      Pool::template Rows<kHeadDim>::kRowBytes % kSectorBytes == 0 &&
+                                      Pool::template Rows<kValueDim>::kRowBytes % kSectorBytes == 0;
+
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kJobs = C::kHeads / kGroup;  ///< blocks of a row, per worker
   static constexpr int kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
