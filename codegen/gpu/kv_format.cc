@@ -14,6 +14,7 @@ namespace {
 constexpr std::array kFormats{
     KvFormat{.type = DType::kF16, .kernel_name = "KvF16", .columns = 1, .heads_only = false},
     KvFormat{.type = DType::kQ8_0, .kernel_name = "KvQ8_0", .columns = 32, .heads_only = true},
+    KvFormat{.type = DType::kQ4_0, .kernel_name = "KvQ4_0", .columns = 32, .heads_only = true},
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 // KV head for one row.
 //
 // Work split. The context is cut into chunks of kChunk tokens, which the waves of a block take in turn. Within a wave,
-// a team of lanes shares a token: each lane holds a unit of 16 bytes (8 dimensions in f16) of its keys and values, or,
+// a team of lanes shares a token: each lane holds a unit (16 bytes, 8 dimensions, in f16) of its keys and values, or,
 // where a head has more units than a wave has lanes, every kTeamLanes-th unit.
 //
 //   f16, head_dim 128, wave of 32: 2 teams of 16 lanes, kTokens = 8 tokens per team, kChunk = 16
@@ -101,13 +101,13 @@ struct Attention : AttentionRow<C> {
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
       FORGE_UNROLL
-      for (int own = 0; own < kOwn; ++own) out.units[i][own] = U32x4{};
+      for (int own = 0; own < kOwn; ++own) out.units[i][own] = {};
       if (i * kStep < place.from || i * kStep > place.to) continue;
       const u64 row = kOneRow ? static_cast<u64>(i) * kStep : row_of(job, place.token0 + i * kStep);
       FORGE_UNROLL
       for (int own = 0; own < kOwn; ++own)
         if (has_unit<Dim / kUnit>(own))
-          out.units[i][own] = load16(first + row * Rows::kRowBytes + own * kTeamLanes * 16);
+          load_packed(first + row * Rows::kRowBytes + own * kTeamLanes * Format::kUnitBytes, out.units[i][own]);
     }
     if constexpr (Format::kScaled) {
       FORGE_UNROLL
@@ -129,7 +129,7 @@ struct Attention : AttentionRow<C> {
     for (int n = 0; n < kOwn; ++n) {
       const int at = unit() + n * kTeamLanes;
       if (!has_unit<Dim / kUnit>(n)) continue;
-      out.units[i][n] = load16(Rows::at(pool, own, at));
+      load_packed(Rows::at(pool, own, at), out.units[i][n]);
       if constexpr (Format::kScaled) out.template load_scale<Rows>(pool, own, at, i, n);
     }
   }

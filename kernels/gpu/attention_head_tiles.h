@@ -52,18 +52,17 @@ struct AttentionHeadTiles : HeadQueries<C> {
   static_assert(Pool::kBlockTokens % kChunk == 0, "a chunk must lie in one block of the pool");
   static constexpr int kKeyTokens = kRows * kTiles, kValueTokens = kRun * kTiles;  ///< of a lane
   // Values: pieces of a lane.
-  static constexpr int kElement = 16 / kUnit, kWordDims = 4 / kElement;
-  static constexpr int piece_bytes() {
-    int bytes = 16;
-    while (bytes > 4 * kElement && bytes * kSlots > kValueDim * kElement) bytes /= 2;
-    return bytes;
+  static constexpr int kWordDims = 4 * kUnit / Format::kUnitBytes;
+  static constexpr int piece_words(int most) {
+    return most > ceil_div(4, kWordDims) && most * kWordDims * kSlots > kValueDim ? piece_words(most / 2) : most;
   }
-  static constexpr int kPieceBytes = piece_bytes(), kPieceWords = kPieceBytes / 4, kPieceDims = kPieceBytes / kElement;
+  static constexpr int kPieceWords = piece_words(4), kPieceBytes = kPieceWords * 4,
+                       kPieceDims = kPieceWords * kWordDims;
   static constexpr int kAllPieces = kValueDim / kPieceDims, kPieces = ceil_div(kAllPieces, kSlots);
   static constexpr int kValueTiles = kPieces * kPieceDims / kRows;
   /// A lane's part of a chunk's keys. scales: of its tokens in pairs.
   struct Keys {
-    U32x4 units[kTiles][kRows][kKeyUnits];
+    typename Format::Packed units[kTiles][kRows][kKeyUnits];
     u32 scales[kKeyUnits][ceil_div(kKeyTokens, 2)];
   };
   struct Values {
@@ -127,7 +126,8 @@ struct AttentionHeadTiles : HeadQueries<C> {
         if (only != kAll && only != token) continue;
         FORGE_UNROLL
         for (int j = 0; j < kKeyUnits; ++j)
-          out.units[t][h][j] = load16(rows + place.seen(token) * Rows::kRowBytes + key_unit(j) * 16);
+          load_packed(rows + place.seen(token) * Rows::kRowBytes + key_unit(j) * Format::kUnitBytes,
+                      out.units[t][h][j]);
       }
     }
   }

@@ -18,7 +18,8 @@ namespace {
 /// True if the pool's type can hold rows of so many columns (the formats of kernels/gpu/kv_pool.h).
 bool holds_rows(const plan::KvGroup& group, std::int64_t columns) {
   const auto type = static_cast<DType>(group.dtype());
-  return (type == DType::kF16 || (type == DType::kQ8_0 && !group.shared_row())) &&
+  const bool quantised = type == DType::kQ8_0 || type == DType::kQ4_0;
+  return (type == DType::kF16 || (quantised && !group.shared_row())) &&
          columns % static_cast<std::int64_t>(dtype_info(type).block_elems) == 0;
 }
 

@@ -15,42 +15,12 @@
 #include "runtime/plan/step.h"
 #include "support/error.h"
 #include "tests/e2e/family_models.h"
+#include "tests/e2e/gpu_recorder.h"
 #include "tests/support/error_of.h"
 #include "tests/support/skip.h"
 
 namespace forge::tests {
 namespace {
-
-/// Records the kernels' sources and returns no code for them.
-class Recorder final : public codegen::KernelCompiler {
- public:
-  std::vector<codegen::CompiledKernel> compile(const std::string& target,
-                                               std::span<const codegen::KernelSource> sources) override {
-    targets.push_back(target);
-    for (const auto& source : sources) texts.emplace(source.entry, source.text);
-    return std::vector<codegen::CompiledKernel>(sources.size());
-  }
-  [[nodiscard]] std::vector<std::string> with(std::string_view stem) const {
-    std::vector<std::string> found;
-    for (const auto& [entry, text] : texts)
-      if (entry.starts_with(stem)) found.push_back(text);
-    return found;
-  }
-  std::vector<std::string> targets;
-  std::map<std::string, std::string> texts;
-};
-
-std::unique_ptr<plan::ProgramT> compile(const TinyModel& model, const std::string& target, Recorder& recorder,
-                                        std::int64_t batch = 1, std::vector<std::string> skip = {},
-                                        DType kv_type = DType::kF16) {
-  codegen::CompileOptions options;
-  options.context = 256;
-  options.batch_max = batch;
-  options.kernels = &recorder;
-  options.skip = std::move(skip);
-  options.kv_type = kv_type;
-  return codegen::compile_program(model.portable().graph, model.file(), target, options);
-}
 
 const TinyShape kQ8{.dtype = DType::kQ8_0};
 constexpr std::array kTypes{DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
@@ -292,43 +262,9 @@ TEST_CASE("gpu plan: the program's facts describe a GPU to the engine") {
     CHECK(facts.api == api);
     CHECK((!facts.on_host && facts.samples && facts.gives_hidden));
     CHECK((facts.prompt_tokens == 128 && facts.long_prompt == 0));
-    CHECK(facts.kv_types ==
-          std::vector<std::uint8_t>{static_cast<std::uint8_t>(DType::kF16), static_cast<std::uint8_t>(DType::kQ8_0)});
-  }
-}
-
-TEST_CASE("gpu plan: a q8_0 cache takes 17/32 of f16's bytes and costs no launch") {
-  for (const std::int64_t head_dim : {32, 64}) {
-    const TinyModel model({.dtype = DType::kQ8_0, .head_dim = head_dim, .biases = true});
-    for (const char* target : {"gfx1100", "gfx90a", "sm_90"}) {
-      CAPTURE(head_dim, target);
-      Recorder half, quantised;
-      const auto f16 = compile(model, target, half, 4), q8 = compile(model, target, quantised, 4, {}, DType::kQ8_0);
-      REQUIRE(q8->kv_groups.size() == f16->kv_groups.size());
-      for (std::size_t g = 0; g < q8->kv_groups.size(); ++g)
-        CHECK(q8->kv_groups[g].block_bytes() * 32 == f16->kv_groups[g].block_bytes() * 17);
-      REQUIRE(q8->variants.size() == f16->variants.size());
-      for (std::size_t i = 0; i < q8->variants.size(); ++i)
-        CHECK(q8->variants[i]->steps.size() == f16->variants[i]->steps.size());
-      const auto attention = quantised.with("attention_");
-      CHECK(!attention.empty());
-      for (const auto& text : attention) CHECK(text.find(", KvQ8_0>") != std::string::npos);
-    }
-  }
-}
-
-TEST_CASE("gpu plan: a cache type that the model cannot have is refused in one line with the reason") {
-  const auto refusal = [](const TinyModel& model) {
-    Recorder recorder;
-    return error_of([&] { compile(model, "gfx1100", recorder, 1, {}, DType::kQ8_0); });
-  };
-  const auto narrow = refusal(TinyModel({.head_dim = 48}));
-  CHECK_THAT(narrow, Catch::Contains("q8_0 for heads of 48 columns") && Catch::Contains("--kv-type f16"));
-  CHECK(narrow.find('\n') == std::string::npos);
-  for (const char* family : {"deepseek32", "deepseek_v2", "minimax_m3"}) {
-    CAPTURE(family);
-    CHECK_THAT(refusal(TinyModel(FileImage{family_gguf(family_model(family))})),
-               Catch::Contains("no KV cache in q8_0") && Catch::Contains("--kv-type f16"));
+    CHECK(facts.kv_types == std::vector<std::uint8_t>{static_cast<std::uint8_t>(DType::kF16),
+                                                      static_cast<std::uint8_t>(DType::kQ8_0),
+                                                      static_cast<std::uint8_t>(DType::kQ4_0)});
   }
 }
 

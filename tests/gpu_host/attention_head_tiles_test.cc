@@ -1,6 +1,9 @@
 // Decode attention by matrix instructions whose columns are the query heads of a KV head gives softmax(q k) v, compared
 // with f64: with the tiles of every vendor, for groups of 2 to 16 heads, f16 and quantised caches, and every mask.
 
+#include <array>
+#include <span>
+
 #include "tests/gpu_host/attention_case.h"
 #include "tests/gpu_host/f16_tiles.h"
 
@@ -74,26 +77,26 @@ void check_all(const std::vector<HeadTilesCase>& cases) {
   });
 }
 
-void check_cache(DType kv, std::span<const Heads> heads) {
-  const Choice<6> sizes{static_cast<int>(heads.size()),  std::size(kCuts),
-                        std::size(kAttentionMasks),      kAttentionOutputs,
-                        static_cast<int>(kSteps.size()), std::size(kInstructions)};
+void check_caches(std::span<const DType> types, std::span<const Heads> heads) {
+  const Choice<7> sizes{
+      static_cast<int>(heads.size()),  std::size(kCuts),         std::size(kAttentionMasks),    kAttentionOutputs,
+      static_cast<int>(kSteps.size()), std::size(kInstructions), static_cast<int>(types.size())};
   std::vector<HeadTilesCase> cases;
-  for (const auto& at : cases_of(sizes, [&](const Choice<6>& at) {
+  for (const auto& at : cases_of(sizes, [&](const Choice<7>& at) {
          const auto& some = heads[at[0]];
          return at[3] == kStored || some.of.heads * (some.narrow > 0 ? some.narrow : some.of.dim) % 32 == 0;
        }))
-    cases.push_back(
-        {heads[at[0]], kCuts[at[1]], kAttentionMasks[at[2]], AttentionOutput(at[3]), at[4], kInstructions[at[5]], kv});
+    cases.push_back({heads[at[0]], kCuts[at[1]], kAttentionMasks[at[2]], AttentionOutput(at[3]), at[4],
+                     kInstructions[at[5]], types[at[6]]});
   check_all(cases);
 }
 
 }  // namespace
 
 TEST_CASE("decode attention by matrix instructions whose columns are heads gives softmax(q k) v") {
-  check_cache(DType::kF16, kHeads);
+  check_caches(std::array{DType::kF16}, kHeads);
 }
 
 TEST_CASE("decode attention by matrix instructions whose columns are heads reads a quantised cache") {
-  check_cache(DType::kQ8_0, kQuantisedHeads);
+  check_caches(std::array{DType::kQ8_0, DType::kQ4_0}, kQuantisedHeads);
 }

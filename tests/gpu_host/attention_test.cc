@@ -112,14 +112,16 @@ TEST_CASE("attention gives softmax(q k) v for all heads, masks, splits and steps
 TEST_CASE("attention reads a quantised cache: all heads of whole blocks, masks, splits and steps") {
   constexpr Heads kSome[] = {{{4, 4, 64}, 0},  {{6, 2, 32}, 0}, {{8, 1, 128}, 2},      {{2, 1, 256}, 0},
                              {{4, 2, 512}, 0}, {{6, 2, 96}, 1}, {{2, 1, 320}, 0, 256}, {{4, 2, 128}, 2, 64}};
-  const Choice<6> sizes{std::size(kSome),
+  constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0};
+  const Choice<7> sizes{std::size(kSome),
                         std::size(kCuts),
                         std::size(kAttentionMasks),
                         std::size(kBlockTokens),
                         static_cast<int>(kSteps.size()),
-                        std::size(kWaves)};
+                        std::size(kWaves),
+                        std::size(kTypes)};
   std::vector<AttentionCase> cases;
-  for (const auto& at : cases_of(sizes, [](const Choice<6>&) { return true; }))
+  for (const auto& at : cases_of(sizes, [](const Choice<7>&) { return true; }))
     cases.push_back({kSome[at[0]],
                      kCuts[at[1]],
                      kAttentionMasks[at[2]],
@@ -128,7 +130,7 @@ TEST_CASE("attention reads a quantised cache: all heads of whole blocks, masks, 
                      at[4],
                      kWaves[at[5]],
                      {},
-                     DType::kQ8_0});
+                     kTypes[at[6]]});
   check_all(cases);
 }
 

@@ -134,14 +134,15 @@ TEST_CASE("attention by matrix instructions scales what it has summed when a max
 }
 
 TEST_CASE("attention by matrix instructions reads a quantised cache") {
-  const Choice<6> sizes{
-      std::size(kShapes),      std::size(kChunks), std::size(kAttentionMasks), std::size(kBlockTokens), kSteps,
-      std::size(kInstructions)};
+  constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0};
+  const Choice<7> sizes{
+      std::size(kShapes),       std::size(kChunks), std::size(kAttentionMasks), std::size(kBlockTokens), kSteps,
+      std::size(kInstructions), std::size(kTypes)};
   std::vector<TilesCase> cases;
-  const auto fits = [](const Choice<6>& at) { return kShapes[at[0]].parts == 1 || kChunks[at[1]] == 32; };
+  const auto fits = [](const Choice<7>& at) { return kShapes[at[0]].parts == 1 || kChunks[at[1]] == 32; };
   for (const auto& at : cases_of(sizes, fits))
     cases.push_back({kShapes[at[0]], kChunks[at[1]], kAttentionMasks[at[2]], kStored, kBlockTokens[at[3]], at[4],
-                     kInstructions[at[5]], false, DType::kQ8_0});
+                     kInstructions[at[5]], false, kTypes[at[6]]});
   check_all(cases);
 }
 

@@ -15,7 +15,7 @@ struct PoolHeads {
   int heads, dim;
 };
 constexpr PoolHeads kHeads[] = {{1, 32}, {3, 64}, {2, 96}, {5, 128}};
-constexpr DType kTypes[] = {DType::kF16, DType::kQ8_0};
+constexpr DType kTypes[] = {DType::kF16, DType::kQ8_0, DType::kQ4_0};
 constexpr int kBlockTokens[] = {16, 32}, kBlockRows[] = {32, 64, 96};
 constexpr int kTableBlocks = 3, kTokens = 21;
 

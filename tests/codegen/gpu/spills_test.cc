@@ -245,15 +245,16 @@ TEST_CASE("matrix-instruction kernels keep their accumulators in registers, and 
   }
 }
 
-TEST_CASE("attention reads a q8_0 cache without spilling") {
+TEST_CASE("attention reads a quantised cache without spilling") {
   for (const GpuTarget* known : compilable({"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"})) {
     const GpuTarget& target = *known;
     KernelSet kernels;
     for (const auto& [heads, kv_heads, head_dim] : {std::array{32, 8, 64}, {9, 3, 64}, {32, 8, 128}, {8, 4, 256}})
-      for (const bool decode : {false, true})
-        if (decode || head_dim <= 128)
-          kernels.add(kernel_source(target, decode ? "decode" : "prefill",
-                                    attention_text(target, heads, kv_heads, head_dim, decode, DType::kQ8_0)));
+      for (const auto type : {DType::kQ8_0, DType::kQ4_0})
+        for (const bool decode : {false, true})
+          if (decode || head_dim <= 128)
+            kernels.add(kernel_source(target, decode ? "decode" : "prefill",
+                                      attention_text(target, heads, kv_heads, head_dim, decode, type)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(target.name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes
                        << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
@@ -269,7 +270,7 @@ TEST_CASE("decode attention by matrix instructions keeps queries, sums and chunk
     KernelSet kernels;
     for (const auto& [heads, kv_heads, head_dim] :
          {std::array{32, 8, 64}, {32, 8, 128}, {14, 2, 64}, {64, 8, 128}, {32, 2, 128}, {8, 4, 256}, {8, 1, 256}})
-      for (const auto type : {DType::kF16, DType::kQ8_0}) {
+      for (const auto type : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
         auto text = attention_text(target, heads, kv_heads, head_dim, true, type, {{"head_tiles", 1}});
         // WMMA has twice the sums in a lane, too many for wide heads.
         const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
