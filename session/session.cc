@@ -75,6 +75,7 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages) {
 }
 
 void Session::open(Options options, const DeviceChoice& device) {
+  gpu_ = device.gpu;
   opening_ = {};  // waits for the tokenizer of a failed attempt, which reads the file that is replaced below
   if (device.gpu) require_passing_self_test(*device.driver, device.gpu->info());
   options.model.target = device.target;

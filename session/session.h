@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/executor.h"
@@ -57,6 +58,8 @@ class Session {
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }
   [[nodiscard]] const OpenedModel& model() const { return model_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
+  /// The GPU that runs the model; empty on the CPU.
+  [[nodiscard]] const std::optional<driver::Device>& gpu() const { return gpu_; }
   /// Transfers the executor to the caller. Afterwards executor(), memory_requirements() and trace_end() must not be
   /// called.
   [[nodiscard]] std::unique_ptr<runtime::Executor> take_executor() { return std::move(executor_); }
@@ -76,6 +79,7 @@ class Session {
 
   Stages& stages_;
   std::string why_cpu_;
+  std::optional<driver::Device> gpu_;
   OpenedModel model_;
   std::future<std::unique_ptr<text::Tokenizer>> opening_;  // reads model_.file
   std::unique_ptr<text::Tokenizer> tokenizer_;

@@ -2,6 +2,7 @@
 
 #include "session/without_gpu.h"
 
+#include "session/card_rates.h"
 #include "session/self_test/card_verdict.h"
 #include "session/self_test/self_test_process.h"
 #include "session/tuned/tuned_choices.h"
@@ -13,6 +14,9 @@ void refuse_without_gpu(const std::string& what) {
               "build it with -Dback_ends=cpu,gpu");
 }
 
+CardRates measure_card_rates(const driver::Device&, const std::string&) {
+  refuse_without_gpu("measure a GPU");
+}
 void require_passing_self_test(const driver::Driver&, const driver::DeviceInfo&) {
   refuse_without_gpu("test a GPU");
 }
