@@ -38,12 +38,18 @@ def measured():
         case(f"{test}: rates follow", all(abs(k["bytes_per_second"] * k["seconds"] - k["bytes"]) <= 1e-6 * k["bytes"] + 1e-3
                                           and k["read_rate"] > 0 and abs(k["read_share"] * k["read_rate"] - k["bytes_per_second"])
                                           <= 1e-6 * k["bytes_per_second"] for k in kernels), kernels[:1])
+        case(f"{test}: a CPU has no rate of matrix instructions, nor a driver", all(
+            k[name] is None for k in kernels for name in ("matrix_rate", "matrix_share", "memory_bandwidth")), kernels[:1])
     # Each of the 2 runs of 4 steps; warm-up and depth are not counted. f32 weights: q, o: 32x32, k, v: 16x32, 3 of 64x32, twice.
     glu = [k for k in tests["tg4"] if "glu" in k["kernel"]]
     case("only timed calls count", len(glu) == 1 and glu[0]["calls"] == 2 * 4 * 2, glu)
     prefill = [k for k in tests["pp8"] if "glu" in k["kernel"]]
     case("FLOPs count real rows", glu[0]["flops"] * 2 == prefill[0]["flops"] > 0, (glu, prefill))
     shown = tool("bench", model, "--device", "cpu", "-p", 0, "-n", 2, "-r", 1, "--roofline")
+    case("the limits are said once", shown.stderr.count(b"limits measured on ") == 1 and b"GB/s read" in shown.stderr, shown.stderr)
+    head, _, *lines = shown.stdout.decode().splitlines()
+    column = [cell.strip() for cell in head.split("|")].index("of matrix rate")
+    case("the column of matrix instructions is blank", all(line.split("|")[column].strip() == "" for line in lines), lines[:1])
     case("the table has them too", b"of read rate" in shown.stdout and b"all" in shown.stdout.splitlines()[-1], shown.stdout)
 
 

@@ -4,6 +4,7 @@
 #include "tools/bench/roofline.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "runtime/plan/step.h"
 
@@ -82,6 +83,33 @@ TEST_CASE("roofline: the CPU's executor counts rows and positions itself") {
   const auto kernels = measured_kernels(one, program(0));
   CHECK(kernels[0].bytes == 3 * 100 + 15 + 7);
   CHECK(kernels[0].flops == 30 + 9);
+}
+
+TEST_CASE("roofline: shares are those of the measured rates, and not there without them") {
+  const auto value = [](const BenchResult& of, const MeasuredKernel& kernel, std::string_view name) {
+    for (const auto& [field, value] : measured_record(of, "tg20", kernel))
+      if (field == name) return std::get<double>(value);
+    FAIL("no field " << name);
+    return 0.0;
+  };
+  auto one = result(1, 0);
+  const MeasuredKernel kernel{.kernel = "matmul", .calls = 2, .seconds = 2e-6, .bytes = 4e6, .flops = 1e8};
+  for (const char* name : {"read_rate", "read_share", "matrix_rate", "matrix_share", "memory_bandwidth"})
+    CHECK(std::isnan(value(one, kernel, name)));
+  one.memory_rate = 4e12;
+  one.matrix_rate = 5e14;
+  one.memory_bandwidth = 4.8e12;
+  CHECK(value(one, kernel, "read_rate") == 4e12);
+  CHECK(value(one, kernel, "read_share") == Approx(0.5));
+  CHECK(value(one, kernel, "matrix_rate") == 5e14);
+  CHECK(value(one, kernel, "matrix_share") == Approx(0.1));
+  CHECK(value(one, kernel, "memory_bandwidth") == 4.8e12);
+  CHECK(std::isnan(value(one, {.kernel = "copy", .seconds = 1e-6, .bytes = 8}, "matrix_share")));
+  one.device = "a card";
+  CHECK(limits_line(one) ==
+        "limits measured on a card: 4000.0 GB/s read (its driver says 4800.0), 500.0 TFLOP/s of matrix instructions");
+  one.matrix_rate = one.memory_bandwidth = 0;
+  CHECK(limits_line(one) == "limits measured on a card: 4000.0 GB/s read");
 }
 
 }  // namespace forge::tools

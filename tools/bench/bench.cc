@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "session/card_rates.h"
 #include "support/error.h"
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
@@ -124,6 +125,20 @@ std::unique_ptr<ReadRate> open_read_rate(session::Session& session) {
   return std::make_unique<ReadRate>(session.executor().threads());
 }
 
+/// Measures a GPU, before its rows, so that what cannot be measured is said at once; nothing on the CPU.
+std::optional<session::CardRates> rates_of_card(const session::Session& session) {
+  if (!session.gpu()) return std::nullopt;
+  progress("measuring the rates of " + printable(session.gpu()->info().name));
+  return session::measure_card_rates(*session.gpu(), session.model().program->target);
+}
+
+/// The limits that --roofline compares with. card: empty on the CPU, which is measured with each row.
+void add_limits(const runtime::Executor& executor, const std::optional<session::CardRates>& card, BenchResult& result) {
+  result.memory_rate = card ? card->read : memory_rate(executor).bytes_a_second;
+  result.matrix_rate = card ? card->matrix : 0;
+  result.memory_bandwidth = executor.memory_bandwidth();
+}
+
 /// The context that the rows with this batch size need, rounded up to a multiple of 512, so that different benchmarks
 /// share cached plans.
 std::int64_t context_needed(const std::vector<BenchCase>& cases, std::int64_t batch) {
@@ -172,6 +187,7 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
   std::unique_ptr<session::Session> session;
   std::unique_ptr<session::Sequences> sequences;
   std::unique_ptr<ReadRate> reading;
+  std::optional<session::CardRates> card;
   std::int64_t batch = -1, threads = -1;
   session::Stages stages;
   const auto close = [&] {
@@ -206,6 +222,7 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
       sequences = std::make_unique<session::Sequences>(session->executor(), context, batch);
       if (request.read_rate) reading = open_read_rate(*session);
       note_device(*session);
+      if (request.roofline && !card) card = rates_of_card(*session);
     }
     progress(fmt::format("measuring {} of {} tokens at depth {}", what.prompt > 0 ? "prefill" : "generation",
                          what.prompt + what.predict, what.depth));
@@ -223,7 +240,7 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
     for (const auto& tensor : session->file().tensors()) result.parameters += tensor.elems();
     summarise(result);
     if (request.roofline) {
-      result.memory_rate = memory_rate(session->executor()).bytes_a_second;
+      add_limits(session->executor(), card, result);
       result.kernels = measured_kernels(result, session->executor().program());
     }
     end_progress();

@@ -55,8 +55,10 @@ struct BenchResult {
   std::int64_t weight_bytes = 0;            ///< weights that one decode step reads
   std::vector<runtime::StepProfile> steps;  ///< of the timed runs, with `roofline`; views of the executor
   std::vector<MeasuredKernel> kernels;      ///< with `roofline`: of `steps`, longest first, and their sum as the last
-  double memory_rate = 0;                   ///< with `roofline`: bytes/s that the memory gives; 0: not known
-  std::vector<double> read_rates;           ///< bytes/s, one after each repetition of a generation; empty: not measured
+  double memory_rate = 0;                   ///< with `roofline`: bytes/s that the memory gives, measured; 0: not known
+  double matrix_rate = 0;          ///< with `roofline`: FLOP/s of a GPU's matrix instructions, measured; 0: it has none
+  double memory_bandwidth = 0;     ///< with `roofline`: bytes/s that a GPU's driver claims; 0: not known
+  std::vector<double> read_rates;  ///< bytes/s, one after each repetition of a generation; empty: not measured
 
   /// Median of the read rates in bytes/s; 0: not measured.
   [[nodiscard]] double read_rate() const;
@@ -71,7 +73,8 @@ struct BenchResult {
 void summarise(BenchResult& result);
 
 /// Measures every row, with one untimed run before the timed ones. Calls `done` after each row; measuring ends when it
-/// returns false. Errors: those of Session; Interrupted; kUsage for a read rate on a GPU.
+/// returns false. Errors: those of Session; Interrupted; kUsage for a read rate on a GPU; with `roofline` those of
+/// session::measure_card_rates.
 void run_bench(const BenchRequest& request, const std::function<bool(const BenchResult&)>& done);
 
 /// The context for so many tokens: a multiple of 512, so that lengths that differ little share a compilation.

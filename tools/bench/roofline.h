@@ -15,6 +15,14 @@ namespace forge::tools {
 /// rows, and cached positions that attention reads.
 [[nodiscard]] std::vector<MeasuredKernel> measured_kernels(const BenchResult& result, const plan::ProgramT& program);
 
+/// A row of the output as a record. Shares are those of the measured rates; NaN where a limit is not known, and the
+/// share of the matrix rate also for kernels without FLOPs.
+[[nodiscard]] Record measured_record(const BenchResult& result, const std::string& test, const MeasuredKernel& kernel);
+
+/// "limits measured on NVIDIA H200: 4300.0 GB/s read (its driver says 4800.0), 600.0 TFLOP/s of matrix instructions";
+/// what is not known is left out.
+[[nodiscard]] std::string limits_line(const BenchResult& result);
+
 /// Measures every row of the request with the step timer of --profile, and writes a table line or a record for each
 /// kernel. Errors: those of run_bench.
 void measure_roofline(const BenchRequest& request, RecordFormat format, Output& output);

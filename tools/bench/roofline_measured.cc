@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "support/error.h"
@@ -12,11 +13,13 @@
 namespace forge::tools {
 namespace {
 
-constexpr std::array kMeasuredColumns{MarkdownColumn{"test", 14, true},   MarkdownColumn{"time", 6},
-                                      MarkdownColumn{"calls", 7},         MarkdownColumn{"us/call", 9},
-                                      MarkdownColumn{"MB/call", 9},       MarkdownColumn{"GB/s", 9},
-                                      MarkdownColumn{"of read rate", 12}, MarkdownColumn{"MFLOP/call", 10},
-                                      MarkdownColumn{"TFLOP/s", 8},       MarkdownColumn{"kernel", 40, true}};
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+constexpr std::array kMeasuredColumns{
+    MarkdownColumn{"test", 14, true},     MarkdownColumn{"time", 6},         MarkdownColumn{"calls", 7},
+    MarkdownColumn{"us/call", 9},         MarkdownColumn{"MB/call", 9},      MarkdownColumn{"GB/s", 9},
+    MarkdownColumn{"of read rate", 12},   MarkdownColumn{"MFLOP/call", 10},  MarkdownColumn{"TFLOP/s", 8},
+    MarkdownColumn{"of matrix rate", 14}, MarkdownColumn{"kernel", 40, true}};
 
 /// The plan's steps in the order of Executor::profile on a GPU: of each variant, those of the forward pass, then those
 /// that sample.
@@ -44,44 +47,41 @@ StepShape average_shape(const BenchResult& result, std::int64_t tokens_max) {
   return {.tokens = tokens, .rows = 1, .sequences = 1, .context = what.depth + (what.prompt - tokens) / 2};
 }
 
-Record measured_record(const BenchResult& result, const std::string& test, const MeasuredKernel& kernel) {
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  const double rate = kernel.seconds > 0 ? kernel.bytes / kernel.seconds : 0;
-  return {{"test", test},
-          {"model_filename", result.model_path},
-          {"target", result.target},
-          {"device", result.device},
-          {"n_threads", result.what.threads},
-          {"n_parallel", result.what.batch},
-          {"n_prompt", result.what.prompt},
-          {"n_gen", result.what.predict},
-          {"n_depth", result.what.depth},
-          {"kernel", kernel.kernel},
-          {"calls", static_cast<std::int64_t>(kernel.calls)},
-          {"seconds", kernel.seconds},
-          {"bytes", kernel.bytes},
-          {"flops", kernel.flops},
-          {"bytes_per_second", rate},
-          {"flops_per_second", kernel.seconds > 0 ? kernel.flops / kernel.seconds : 0},
-          {"read_rate", result.memory_rate > 0 ? result.memory_rate : kNone},
-          {"read_share", result.memory_rate > 0 ? rate / result.memory_rate : kNone}};
+/// A kernel's rates and the limits beside them; NaN where there is none.
+struct Rates {
+  double bytes, flops, read_share, matrix_share;
+};
+Rates rates_of(const BenchResult& result, const MeasuredKernel& kernel) {
+  const double seconds = std::max(kernel.seconds, 1e-9);
+  Rates rates{
+      .bytes = kernel.bytes / seconds, .flops = kernel.flops / seconds, .read_share = kNone, .matrix_share = kNone};
+  if (result.memory_rate > 0) rates.read_share = rates.bytes / result.memory_rate;
+  if (result.matrix_rate > 0 && kernel.flops > 0) rates.matrix_share = rates.flops / result.matrix_rate;
+  return rates;
+}
+
+double known(double rate) {
+  return rate > 0 ? rate : kNone;
+}
+std::string percent_or_blank(double share) {
+  return std::isnan(share) ? std::string() : fmt::format("{:.1f}%", 100 * share);
 }
 
 std::string measured_row(const BenchResult& result, const std::string& test, const MeasuredKernel& kernel,
                          double all_seconds) {
   const double seconds = std::max(kernel.seconds, 1e-9), calls = std::max(kernel.calls, 1.0);
-  const double rate = kernel.bytes / seconds;
-  const std::array texts{
-      test,
-      fmt::format("{:.1f}%", 100 * seconds / std::max(all_seconds, 1e-9)),
-      fmt::format("{:.0f}", kernel.calls),
-      fmt::format("{:.1f}", seconds * 1e6 / calls),
-      fmt::format("{:.3f}", kernel.bytes * 1e-6 / calls),
-      fmt::format("{:.2f}", rate * 1e-9),
-      result.memory_rate > 0 ? fmt::format("{:.1f}%", 100 * rate / result.memory_rate) : std::string(),
-      fmt::format("{:.2f}", kernel.flops * 1e-6 / calls),
-      fmt::format("{:.3f}", kernel.flops / seconds * 1e-12),
-      printable(kernel.kernel, 100)};
+  const auto rates = rates_of(result, kernel);
+  const std::array texts{test,
+                         fmt::format("{:.1f}%", 100 * seconds / std::max(all_seconds, 1e-9)),
+                         fmt::format("{:.0f}", kernel.calls),
+                         fmt::format("{:.1f}", seconds * 1e6 / calls),
+                         fmt::format("{:.3f}", kernel.bytes * 1e-6 / calls),
+                         fmt::format("{:.2f}", rates.bytes * 1e-9),
+                         percent_or_blank(rates.read_share),
+                         fmt::format("{:.2f}", kernel.flops * 1e-6 / calls),
+                         fmt::format("{:.3f}", rates.flops * 1e-12),
+                         percent_or_blank(rates.matrix_share),
+                         printable(kernel.kernel, 100)};
   return markdown_row(kMeasuredColumns, texts);
 }
 
@@ -122,6 +122,40 @@ std::vector<MeasuredKernel> measured_kernels(const BenchResult& result, const pl
   return kernels;
 }
 
+Record measured_record(const BenchResult& result, const std::string& test, const MeasuredKernel& kernel) {
+  const auto rates = rates_of(result, kernel);
+  return {{"test", test},
+          {"model_filename", result.model_path},
+          {"target", result.target},
+          {"device", result.device},
+          {"n_threads", result.what.threads},
+          {"n_parallel", result.what.batch},
+          {"n_prompt", result.what.prompt},
+          {"n_gen", result.what.predict},
+          {"n_depth", result.what.depth},
+          {"kernel", kernel.kernel},
+          {"calls", static_cast<std::int64_t>(kernel.calls)},
+          {"seconds", kernel.seconds},
+          {"bytes", kernel.bytes},
+          {"flops", kernel.flops},
+          {"bytes_per_second", rates.bytes},
+          {"flops_per_second", rates.flops},
+          {"read_rate", known(result.memory_rate)},
+          {"read_share", rates.read_share},
+          {"matrix_rate", known(result.matrix_rate)},
+          {"matrix_share", rates.matrix_share},
+          {"memory_bandwidth", known(result.memory_bandwidth)}};
+}
+
+std::string limits_line(const BenchResult& result) {
+  auto line =
+      fmt::format("limits measured on {}: {:.1f} GB/s read", printable(result.device), result.memory_rate * 1e-9);
+  if (result.memory_bandwidth > 0) line += fmt::format(" (its driver says {:.1f})", result.memory_bandwidth * 1e-9);
+  if (result.matrix_rate > 0)
+    line += fmt::format(", {:.1f} TFLOP/s of matrix instructions", result.matrix_rate * 1e-12);
+  return line;
+}
+
 void measure_roofline(const BenchRequest& request, RecordFormat format, Output& output) {
   RecordWriter writer(format, "forge_roofline");
   const bool table = format == RecordFormat::kMarkdown;
@@ -132,6 +166,7 @@ void measure_roofline(const BenchRequest& request, RecordFormat format, Output& 
   };
   try {
     run_bench(request, [&](const BenchResult& result) {
+      if (!begun && result.memory_rate > 0) note(limits_line(result));
       begin();
       const auto& what = result.what;
       const auto test = test_name(what.prompt, what.predict, what.depth);
