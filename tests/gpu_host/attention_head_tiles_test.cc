@@ -46,9 +46,15 @@ struct HeadTilesCase {
   int step;
   Instruction instruction;
   DType kv = DType::kF16;
+  int terms = 1;
+  int short_tokens = -1;  ///< >= 0: rows that see at most so many tokens are computed without matrix instructions
+  [[nodiscard]] bool by_length() const { return short_tokens >= 0; }
+  [[nodiscard]] int workers() const { return cut.workers + (by_length() ? kShortWorkers : 0); }
   [[nodiscard]] AttentionProblem problem() const {
-    return {heads.of, mask, output, 32, kSteps[step], cut.workers, 3e-3, 0, {}, heads.narrow, kv};
+    // Rounded to F16, or with 22 bits of queries and weights as exact as sums in f32 are.
+    return {heads.of, mask, output, 32, kSteps[step], workers(), terms == 1 ? 3e-3 : 2e-5, 0, {}, heads.narrow, kv};
   }
+  static constexpr int kShortHeads = 2, kShortWorkers = 3;
 };
 
 WaveText text_of(const HeadTilesCase& c) {
@@ -63,8 +69,19 @@ WaveText text_of(const HeadTilesCase& c) {
       .number("kWorkers", c.cut.workers)
       .number("kWaves", c.cut.waves)
       .number("kTokensPerWorker", c.cut.worker_tokens)
-      .number("kChunkTiles", c.cut.tiles);
-  text.blocks = problem.total() * (c.heads.of.heads / c.heads.per_block) * c.cut.workers;
+      .number("kChunkTiles", c.cut.tiles)
+      .number("kTerms", c.terms);
+  auto blocks = c.heads.of.heads / c.heads.per_block * c.cut.workers;
+  if (c.by_length()) {
+    text.header = "kernels/gpu/attention_by_length.h";
+    text.kernel = "AttentionByLength";
+    text.defaults = "AttentionByLengthDefaults";
+    text.config.number("kShortTokens", c.short_tokens)
+        .number("kShortHeadsPerBlock", c.kShortHeads)
+        .number("kShortWorkers", c.kShortWorkers);
+    blocks = std::max(blocks, c.heads.of.heads / c.kShortHeads * c.kShortWorkers);
+  }
+  text.blocks = problem.total() * blocks;
   text.threads = c.cut.waves * c.instruction.wave;
   return {c.instruction.wave, std::move(text)};
 }
@@ -95,6 +112,32 @@ void check_caches(std::span<const DType> types, std::span<const Heads> heads) {
 
 TEST_CASE("decode attention by matrix instructions whose columns are heads gives softmax(q k) v") {
   check_caches(std::array{DType::kF16}, kHeads);
+}
+
+TEST_CASE("decode attention by matrix instructions with two terms is as exact as without") {
+  std::vector<HeadTilesCase> cases;
+  for (const auto& instruction : kInstructions)
+    for (const auto& [heads, cut, mask, step] : {std::tuple{1, 1, 0, 3}, {7, 3, 5, 4}, {4, 0, 2, 2}, {5, 2, 8, 5}})
+      cases.push_back({kHeads[heads], kCuts[cut], kAttentionMasks[mask], kStored, step, instruction, DType::kF16, 2});
+  check_all(cases);
+}
+
+TEST_CASE("decode attention by length: rows of both kinds in a step, all short, all long") {
+  constexpr Heads kSome[] = {{{8, 2, 64}, 4}, {{8, 2, 128}, 4}, {{16, 1, 128}, 16}, {{8, 1, 256}, 8}};
+  const Choice<6> sizes{std::size(kSome),  std::size(kCuts),         std::size(kAttentionMasks),
+                        kAttentionOutputs, std::size(kInstructions), 4};
+  constexpr std::array kShort{0, 17, 33, 384};
+  std::vector<HeadTilesCase> cases;
+  int number = 0;
+  for (const auto& at : cases_of(sizes, [](const Choice<6>&) { return true; })) {
+    // Most steps have several rows; every third case is a row alone, whose older tokens are loaded early.
+    const int step = ++number % 3 == 0 ? 3 : 4 + number % 2;
+    cases.push_back({kSome[at[0]], kCuts[at[1]], kAttentionMasks[at[2]], AttentionOutput(at[3]), step,
+                     kInstructions[at[4]], number % 4 == 0 ? DType::kQ8_0 : DType::kF16, 1 + number % 2,
+                     kShort[at[5]]});
+    if (cases.back().kv != DType::kF16) cases.back().terms = 1;
+  }
+  check_all(cases);
 }
 
 TEST_CASE("decode attention by matrix instructions whose columns are heads reads a quantised cache") {

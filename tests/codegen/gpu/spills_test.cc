@@ -73,14 +73,15 @@ KernelText prompt_text(const GpuTarget& target, DType type, std::int64_t n, std:
 
 /// Attention for prompts of 512 tokens, or for one token.
 KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
-                          bool decode = false, DType kv_type = DType::kF16, Tuning tuning = {}) {
+                          bool decode = false, DType kv_type = DType::kF16, Tuning tuning = {},
+                          bool before_choice = false) {
   ir::AttentionAttrs attention;
   attention.heads = heads;
   attention.kv_heads = kv_heads;
   attention.head_dim = head_dim;
   const ir::Bounds bounds = decode ? ir::Bounds{1, 1, 1, 128} : ir::Bounds{512, 64, 1, 128};
   tuning.emplace("matrix", 1);
-  const auto config = choose_attention(target, attention, bounds, {.kv_type = kv_type}, tuning);
+  const auto config = choose_attention(target, attention, bounds, {kv_type, before_choice}, tuning);
   REQUIRE(config.tiles.has_value() != decode);
   auto text = config.kernel_text();
   text.config.use("Pool", kv_format(kv_type).pool(kv_heads, head_dim))
@@ -285,6 +286,35 @@ TEST_CASE("decode attention by matrix instructions keeps queries, sums and chunk
                        << kernel.facts.spill_bytes << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
       CHECK(kernel.facts.spill_bytes <= 0);
       CHECK(kernel.facts.lds_bytes <= 48 << 10);
+    }
+  }
+}
+
+TEST_CASE(
+    "decode attention that chooses by length does not spill, and leaves a unit room for the blocks it counts on") {
+  for (const GpuTarget* known : compilable({"sm_90", "sm_100", "sm_120"})) {
+    const GpuTarget& target = *known;
+    KernelSet kernels;
+    for (const bool before_choice : {false, true})
+      for (const auto& [heads, kv_heads, head_dim] :
+           {std::array{9, 3, 64}, {32, 8, 64}, {32, 8, 128}, {32, 4, 128}, {32, 2, 128}, {8, 4, 256}, {8, 1, 256}})
+        for (const auto type : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
+          auto text = attention_text(target, heads, kv_heads, head_dim, true, type, {}, before_choice);
+          CHECK(text.kernel == "AttentionByLength");
+          kernels.add(kernel_source(
+              target, fmt::format("x{}_{}x{}_{}_{}", heads, kv_heads, head_dim, dtype_name(type), before_choice),
+              std::move(text)));
+        }
+    const auto made = compiled(target, kernels);
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const auto& kernel = made[i];
+      INFO(target.name << ", " << kernels.sources()[i].entry << ": " << kernel.facts.registers << " registers, "
+                       << kernel.facts.spill_bytes << " bytes spilled, " << kernel.facts.lds_bytes << " bytes of LDS");
+      CHECK(kernel.facts.spill_bytes <= 0);
+      CHECK(kernel.facts.lds_bytes <= 48 << 10);
+      // Two blocks of 256 threads have 128 of a unit's registers for each thread.
+      if (kernels.sources()[i].entry.find("32_8x64_f16_false") != std::string::npos)
+        CHECK(kernel.facts.registers <= 128);
     }
   }
 }
