@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -130,8 +131,8 @@ double measure_reading(const driver::Device& device, const codegen::RateKernel& 
     run.stream().fill_words(in, first * sizeof word, word, count).check("filling a buffer to read");
     expected += word * static_cast<std::uint32_t>(count);
   }
-  const gpu::ReadRateArgs args{.in = reinterpret_cast<const unsigned*>(in.address().value),
-                               .out = reinterpret_cast<unsigned*>(out.address().value),
+  const gpu::ReadRateArgs args{.in = std::bit_cast<const unsigned*>(in.address().value),
+                               .out = std::bit_cast<unsigned*>(out.address().value),
                                .steps = static_cast<long long>(steps),
                                .blocks = static_cast<long long>(run.blocks())};
   const double seconds = run.seconds(args, options);
@@ -152,7 +153,7 @@ double measure_matrix(const driver::Device& device, const codegen::GpuTarget& ta
   const std::size_t tile_floats = expected.front().size();
   const std::size_t bytes = static_cast<std::size_t>(waves) * tile_floats * sizeof(float);
   const driver::Buffer out(device, bytes, "tiles of sums");
-  const gpu::MatrixRateArgs args{.out = reinterpret_cast<float*>(out.address().value), .rounds = rounds};
+  const gpu::MatrixRateArgs args{.out = std::bit_cast<float*>(out.address().value), .rounds = rounds};
   const double seconds = run.seconds(args, options);
   const auto sums = run.read<float>(out, bytes);
   for (std::size_t wave = 0; wave < static_cast<std::size_t>(waves); ++wave)

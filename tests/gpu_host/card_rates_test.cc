@@ -2,6 +2,7 @@
 
 #include "session/card_rates.h"
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -49,9 +50,9 @@ struct RatedCard {
       return [=](const driver::NullLaunch& call) {
         run_kernel(code, {.blocks = static_cast<int>(call.grid.x)}, call.args.at(0).data(), call.args.at(0).size());
         if (!kernel.starts_with(stem)) return;
-        std::uint32_t* out = nullptr;
-        std::memcpy(&out, call.args.at(0).data() + argument_offset, sizeof out);
-        out[5] ^= 0x00800000U;
+        std::uint64_t address = 0;
+        std::memcpy(&address, call.args.at(0).data() + argument_offset, sizeof address);
+        std::bit_cast<std::uint32_t*>(address)[5] ^= 0x00800000U;
       };
     });
   }
