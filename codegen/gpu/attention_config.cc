@@ -213,7 +213,7 @@ bool chooses_by_length(const GpuTarget& target, const ir::AttentionAttrs& attent
   return target.overlaps && bounds.tokens == 1 && !data.makes_heads && attention.selected == 0 &&
          !tuning.contains("head_tiles");
 }
-constexpr std::int64_t kWavesByLength = 8, kBlocksByLength = 128, kSmallDim = 64, kWideDim = 128;
+constexpr std::int64_t kWavesByLength = 8, kBlocksByLength = 128, kSmallDim = 64, kWideDim = 128, kTileColumns = 8;
 /// Rows that see at most so many elements of keys are short. H200, tokens/s at depths 512, 4096 and 32,000 without and
 /// with matrix instructions: 8B 655 and 627, 569 and 580, 345 and 385; Qwen3 30B-A3B 700 and 647, 582 and 594, 282 and
 /// 410.
@@ -233,7 +233,7 @@ void choose_by_length(const ir::AttentionAttrs& attention, const AttentionData& 
   out.head_tiles->terms = data.before_choice ? 2 : 1;
   // As many bytes in flight as of f16, where registers suffice.
   if (data.kv_type != DType::kF16 && attention.head_dim > kSmallDim && attention.head_dim <= kWideDim &&
-      !tuning.contains("attention_chunk"))
+      out.heads_per_block <= kTileColumns && !tuning.contains("attention_chunk"))
     out.head_tiles->chunk_tiles = 2;
 }
 

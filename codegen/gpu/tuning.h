@@ -13,11 +13,11 @@ namespace forge::codegen {
 /// (tokens). With them: matrix (0 or 1), matrix_tokens (tokens of the smallest step that uses them), block_rows,
 /// block_tokens, waves_down, waves_across, slabs, stages, k_splits, min_blocks. Attention: workers, worker_tokens,
 /// heads, attention_waves, team_tokens, attention_tokens, attention_chunk, head_tiles (0 or 1: decode by matrix
-/// instructions where heads share keys), short_tokens (rows that see at most so many do without). The choice of keys: select_rows. Steps: beside (0: none run side by side),
-/// join_heads (0: attention of one row never makes its own heads). Variants: chunk (tokens of the longest prefill
-/// step). A key "2048x8192:rows" applies to matmuls with weights of that shape only, "2048x8192x512:rows" to those of
-/// them whose step makes up to 512 rows (tokens, times experts of a token): the shape and the t512 of the kernel's
-/// name.
+/// instructions where heads share keys), short_tokens (rows that see at most so many do without). The choice of keys:
+/// select_rows. Steps: beside (0: none run side by side), join_heads (0: attention of one row never makes its own
+/// heads). Variants: chunk (tokens of the longest prefill step). A key "2048x8192:rows" applies to matmuls with weights
+/// of that shape only, "2048x8192x512:rows" to those of them whose step makes up to 512 rows (tokens, times experts of
+/// a token): the shape and the t512 of the kernel's name.
 using Tuning = std::map<std::string, std::int64_t, std::less<>>;
 
 /// Parses CompileOptions::tune: "rows=4,2048x8192:units=2".
