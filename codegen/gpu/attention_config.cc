@@ -170,12 +170,12 @@ namespace {
 /// small heads; 1 if the kernel does not serve the attention, or the target has no matrix instructions.
 ///
 /// On NVIDIA an f16 cache is read as fast without it, and short contexts faster (H100, 8B, depths 0, 4096 and 32,000:
-/// 512, 445 and 279 tokens/s without, 497, 433 and 288 with it; q8_0 490, 439 and 328, 493, 441 and 339), so long rows
-/// only use it (by_length). Rounding queries and weights to f16 changes choices of experts and keys.
+/// 512, 445 and 279 tokens/s without, 497, 433 and 288 with it; q8_0 490, 439 and 328, 493, 441 and 339), so only
+/// long rows use it (chooses_by_length). Rounding queries and weights to f16 changes choices of experts and keys.
 std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& attention, const AttentionData& data,
-                           const Tuning& tuning, bool by_length) {
+                           const Tuning& tuning, bool may_choose) {
   const std::int64_t by_default =
-      by_length || (!data.before_choice && (data.kv_type != DType::kF16 || target.vendor != driver::Vendor::kNvidia));
+      may_choose || (!data.before_choice && (data.kv_type != DType::kF16 || target.vendor != driver::Vendor::kNvidia));
   constexpr std::int64_t kDimLeast = 32, kDimMost = 256, kDimMostWmma = 128, kColumns = 16, kDimMostOfTwo = 128;
   if (!may_use_matrix_instructions(target, tuning) || tuned(tuning, "head_tiles", by_default) == 0 ||
       attention.selected > 0 || attention.head_dim % kTileRows != 0 || value_dim_of(attention) % kTileRows != 0 ||
@@ -194,11 +194,16 @@ std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& at
 /// suffice for one tile of heads without spills; of one block for more.
 constexpr std::int64_t kWavesOfTiles = 4;
 void choose_head_tiles(const GpuTarget& target, const ir::AttentionAttrs& attention, const Tuning& tuning,
-                       std::int64_t waves, AttentionConfig& out) {
-  constexpr std::int64_t kSharedMost = 40 << 10, kBlocksOfUnit = 3, kColumns = 8, kDimMost = 128;
-  out.waves = tuned_positive(tuning, "attention_waves", waves);
-  while (out.waves > 1 && out.waves * out.heads_per_block * value_dim_of(attention) * 4 > kSharedMost) out.waves /= 2;
+                       std::int64_t waves, bool before_choice, AttentionConfig& out) {
+  constexpr std::int64_t kSharedMost = 44 << 10, kBlocksOfUnit = 3, kColumns = 8, kDimMost = 128, kUnitBytes = 16;
   AttentionConfig::HeadTiles tiles;
+  if (before_choice && target.vendor == driver::Vendor::kNvidia) tiles.terms = 2;
+  // Queries, which may be in shared memory, and what the waves have summed (head_queries.h, attention_row.h).
+  const auto columns = (out.heads_per_block + kColumns - 1) / kColumns * kColumns;
+  const auto queries = tiles.terms * columns * (attention.head_dim / 8 | 1) * kUnitBytes;
+  const auto sums = out.heads_per_block * value_dim_of(attention) * 4;
+  out.waves = tuned_positive(tuning, "attention_waves", waves);
+  while (out.waves > 1 && queries + out.waves * sums > kSharedMost) out.waves /= 2;
   tiles.chunk_tiles = tuned(tuning, "attention_chunk", kTileRows) >= 2 * kTileRows ? 2 : 1;
   const bool small = out.heads_per_block <= kColumns && attention.head_dim <= kDimMost && out.waves <= kWavesOfTiles;
   if (target.vendor == driver::Vendor::kNvidia)
@@ -218,19 +223,18 @@ constexpr std::int64_t kWavesByLength = 8, kBlocksByLength = 128, kSmallDim = 64
 /// with matrix instructions: 8B 655 and 627, 569 and 580, 345 and 385; Qwen3 30B-A3B 700 and 647, 582 and 594, 282 and
 /// 410.
 constexpr std::int64_t kShortKeys = 1024 * 128;
-constexpr std::int64_t kLoadBytes = 16;
 
 void choose_by_length(const ir::AttentionAttrs& attention, const AttentionData& data, const Tuning& tuning,
-                      std::int64_t parts, AttentionConfig& out) {
+                      AttentionConfig& out) {
   AttentionConfig::ShortRows rows;
   rows.tokens = tuned(tuning, "short_tokens", kShortKeys / attention.head_dim);
   const auto group = attention.heads / attention.kv_heads;
   for (std::int64_t heads = 2; heads <= kHeadsPerBlockMax; ++heads)
     if (group % heads == 0) rows.heads_per_block = heads;
   const auto jobs = attention.heads / rows.heads_per_block;
-  rows.workers = std::clamp<std::int64_t>(kBlocksByLength / jobs, 1, std::min(kWorkersMax, parts));
+  const auto parts = (rows.tokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
+  rows.workers = std::clamp<std::int64_t>(kBlocksByLength / jobs, 1, std::clamp<std::int64_t>(parts, 1, kWorkersMax));
   out.short_rows = rows;
-  out.head_tiles->terms = data.before_choice ? 2 : 1;
   // As many bytes in flight as of f16, where registers suffice.
   if (data.kv_type != DType::kF16 && attention.head_dim > kSmallDim && attention.head_dim <= kWideDim &&
       out.heads_per_block <= kTileColumns && !tuning.contains("attention_chunk"))
@@ -279,7 +283,8 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const auto waves = target.overlaps && rows == 1 ? waves_of_one_row(target, attention, data, out.team_tokens)
                                                   : (large ? 256 : 128) / target.wave;
   out.waves = tuned_positive(tuning, "attention_waves", waves);
-  if (tile_heads > 1) choose_head_tiles(target, attention, tuning, by_length ? kWavesByLength : kWavesOfTiles, out);
+  if (tile_heads > 1)
+    choose_head_tiles(target, attention, tuning, by_length ? kWavesByLength : kWavesOfTiles, data.before_choice, out);
   out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
   const auto parts = (positions_seen(attention, bounds) + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const bool two_on_unit = attention.head_dim <= kSmallDim && data.kv_type == DType::kF16;
@@ -287,7 +292,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const auto workers = many ? 1 : blocks / (jobs * rows);
   const auto workers_max = std::min(out.head_tiles ? kHeadTileWorkersMax : kWorkersMax, parts);
   out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, workers_max);
-  if (by_length) choose_by_length(attention, data, tuning, parts, out);
+  if (by_length) choose_by_length(attention, data, tuning, out);
   const auto split_as_asked = [&](std::int64_t chosen) {
     if (!asked.split || many) return chosen;
     return *asked.split ? std::clamp<std::int64_t>(chosen, std::min<std::int64_t>(2, parts), parts) : 1;
@@ -302,16 +307,15 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   out.counters = jobs;
   auto blocks_of_row = jobs * out.workers, shares = out.workers > 1 ? attention.heads * out.workers : 0;
   if (out.short_rows) {
-    auto& few = *out.short_rows;
-    few.workers = split_as_asked(few.workers);
-    const auto few_jobs = attention.heads / few.heads_per_block;
-    out.counters += few_jobs;
-    shares += attention.heads * few.workers;
-    blocks_of_row = std::max(blocks_of_row, few_jobs * few.workers);
+    auto& short_rows = *out.short_rows;
+    short_rows.workers = split_as_asked(short_rows.workers);
+    const auto short_jobs = attention.heads / short_rows.heads_per_block;
+    out.counters = std::max(out.counters, short_jobs);
+    shares = std::max(shares, short_rows.workers > 1 ? attention.heads * short_rows.workers : 0);
+    blocks_of_row = std::max(blocks_of_row, short_jobs * short_rows.workers);
   }
   out.blocks += blocks_of_rows(rows * blocks_of_row, out.tiles);
   out.scratch_bytes = rows * shares * (value_dim_of(attention) + 2) * 4;
-  if (out.short_rows) out.scratch_bytes += kLoadBytes;  // where the second part begins is rounded up
   return out;
 }
 

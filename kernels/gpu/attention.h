@@ -273,7 +273,9 @@ struct Attention : AttentionRow<C> {
 
     // With one row in the step, all keys and values except its own were written by earlier steps, so the first chunk is
     // loaded before the producer (which writes the row's own key and value) has ended; that token is loaded afterwards.
-    constexpr bool kOldOnes = Row::kLoadsEarly && !kSparse;
+    // Scales of 16 tokens share a sector (kLoadsEarly), so with those a chunk must be whole sectors.
+    constexpr bool kWholeSectors = !Format::kScaled || kChunk * 2 % Row::kSectorBytes == 0;
+    constexpr bool kOldOnes = Row::kLoadsEarly && kWholeSectors && !kSparse;
     Chunk loaded = {};
     u64 own = 0;
     if (kOldOnes && first < end) {

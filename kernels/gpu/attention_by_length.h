@@ -2,7 +2,7 @@
 // Decode attention whose blocks choose by the length of their row's context: without matrix instructions
 // (attention.h), whose blocks have few heads, little to merge and so an early end, or with them
 // (attention_head_tiles.h), whose blocks have more heads, read keys and values once for all of them, and take longer to
-// merge. The choice depends on the row's position only, so a row's result is the same in any step.
+// merge. A step has one row, so both kinds have the same scratch and counters.
 
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/attention_head_tiles.h"
@@ -25,31 +25,21 @@ struct AttentionByLength {
   using Long = AttentionHeadTiles<C>;
   using Args = AttentionArgs;
   union Lds {
-    typename Short::Lds few;
-    typename Long::Lds many;
+    typename Short::Lds short_row;
+    typename Long::Lds long_row;
   };
   static constexpr int kThreads = Long::kThreads;
-  static_assert(Short::kThreads == kThreads && !Long::kSparse, "both have the same waves");
-  /// Blocks of a row, of which each kind may need fewer.
-  static constexpr int kShortBlocks = Short::kJobs * ShortRows::kWorkers, kLongBlocks = Long::kJobs * C::kWorkers;
-  static constexpr int kRowBlocks = kShortBlocks > kLongBlocks ? kShortBlocks : kLongBlocks;
-  static constexpr int kBlocks = C::kTokensTotal * kRowBlocks;
+  static_assert(Short::kThreads == kThreads && C::kTokensTotal == 1, "both have the same waves, and there is one row");
+  static constexpr int kBlocks = Short::kBlocks > Long::kBlocks ? Short::kBlocks : Long::kBlocks;
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     release_consumers();
-    const int t = block_id() / kRowBlocks, at = block_id() % kRowBlocks;
-    if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
-    const int position = uniform(load(args.positions + t));
+    const int position = uniform(load(args.positions));
     if (position - Long::oldest_of(position) < C::kShortTokens) {
-      if (at < kShortBlocks) Short::run_block(args, lds.few, t * kShortBlocks + at);
-      return;
+      if (block_id() < Short::kBlocks) Short::run_block(args, lds.short_row, block_id());
+    } else if (block_id() < Long::kBlocks) {
+      Long::run_block(args, lds.long_row, block_id(), typename Long::Row::StoredQueries{args});
     }
-    if (at >= kLongBlocks) return;
-    // Rows of both kinds may be in a step: each kind has its own scratch and counters.
-    Args own = args;
-    own.scratch += ceil_div(C::kTokensTotal * kShortBlocks * Short::kGroup * (Short::kValueDim + 2), 4) * 4;
-    own.counters += C::kTokensTotal * Short::kJobs;
-    Long::run_block(own, lds.many, t * kLongBlocks + at, typename Long::Row::StoredQueries{own});
   }
 };
 

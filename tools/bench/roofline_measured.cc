@@ -52,9 +52,10 @@ struct Rates {
   double bytes, flops, read_share, matrix_share;
 };
 Rates rates_of(const BenchResult& result, const MeasuredKernel& kernel) {
-  const double seconds = std::max(kernel.seconds, 1e-9);
-  Rates rates{
-      .bytes = kernel.bytes / seconds, .flops = kernel.flops / seconds, .read_share = kNone, .matrix_share = kNone};
+  Rates rates{.bytes = 0, .flops = 0, .read_share = kNone, .matrix_share = kNone};
+  if (kernel.seconds <= 0) return rates;
+  rates.bytes = kernel.bytes / kernel.seconds;
+  rates.flops = kernel.flops / kernel.seconds;
   if (result.memory_rate > 0) rates.read_share = rates.bytes / result.memory_rate;
   if (result.matrix_rate > 0 && kernel.flops > 0) rates.matrix_share = rates.flops / result.matrix_rate;
   return rates;

@@ -297,7 +297,7 @@ TEST_CASE("decode attention by length does not spill, and leaves a unit room for
     KernelSet kernels;
     for (const bool before_choice : {false, true})
       for (const auto& [heads, kv_heads, head_dim] :
-           {std::array{9, 3, 64}, {32, 8, 64}, {32, 8, 128}, {32, 4, 128}, {32, 2, 128}, {8, 4, 256}, {8, 1, 256}})
+           {std::array{9, 3, 64}, {32, 8, 64}, {32, 4, 128}, {32, 2, 128}, {8, 4, 256}, {5, 1, 256}, {10, 1, 128}})
         for (const auto type : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
           auto text = attention_text(target, heads, kv_heads, head_dim, true, type, {}, before_choice);
           CHECK(text.kernel == "AttentionByLength");
