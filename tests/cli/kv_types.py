@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""--kv-type q8_0 on a real model: the negative log-likelihood of the reference ids is within 1 % of the one with f16.
+"""--kv-type q8_0 on a real model: the negative log-likelihood of the reference ids is within 1 % of the one with f16,
+and another one: the type was used.
 
 usage: FORGE_BIN=DIR kv_types.py SHARED [--model FILE] [--name smollm2] [--device NAME] [--kv-types f16,q8_0] [--decode]
        $FORGE_SHARED, where set, instead of SHARED
@@ -68,6 +69,7 @@ def measured():
               f" the prompts' ({len(every)})", flush=True)
     first, *others = means
     for kv_type in others:
+        case(f"{kv_type} is not {first}", means[kv_type] != means[first], means)
         for which, base, mean in zip(("reference ids", "all ids"), means[first], means[kv_type]):
             case(f"{kv_type}, {which}: within {BOUND:.0%} of {first}", abs(mean / base - 1) <= BOUND, f"{mean} and {base}")
             print(f"{kv_type}: {mean / base - 1:+.3%} of {first} on {which}")

@@ -159,8 +159,7 @@ int bench(int argc, char** argv) {
             "measure the memory's read rate between decode runs, and show which share of it decode reaches; CPU only")
       .flag("--roofline", request.roofline,
             "show for each kernel of a step its time, bytes and FLOPs, and its shares of the measured rates of memory "
-            "and "
-            "matrix instructions; with --target, the instructions that it executes there")
+            "and matrix instructions; with --target, the instructions that it executes there")
       .text("--target", others.target, "NAME",
             "with --roofline: estimate from the compiled code for an AMD GPU that need not be here: gfx1100")
       .texts("--compare", others.compared, 2, "A.json B.json",
