@@ -228,7 +228,8 @@ template <class Tile>
 void multiply_tile(Tile, typename Tile::Fragments& f, Site site = Site::here()) {
   static_assert(Tile::kLanes == kWave, "the tile is for another wave size");
   using Fragments = typename Tile::Fragments;
-  static constexpr auto kHoldersA = detail::holders_of<Tile, true>(), kHoldersB = detail::holders_of<Tile, false>();
+  static constexpr auto kHoldersA = detail::holders_of<Tile, true>();
+  static constexpr auto kHoldersB = detail::holders_of<Tile, false>();
   const auto all = static_cast<const Fragments*>(host_lanes->meet(&f, sizeof f, site));
   const auto a = [&](int row, int k) {
     const auto [holder, number] = kHoldersA.at[row][k];
