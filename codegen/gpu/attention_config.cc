@@ -18,6 +18,13 @@ constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer,
 constexpr std::int64_t kHeadTileWorkersMax = 64;
 constexpr std::int64_t kTilesPartMax = 128, kLatentPartMax = 96;
 
+/// The largest divisor of `number` that is at most `most`; both are positive.
+std::int64_t largest_divisor(std::int64_t number, std::int64_t most) {
+  std::int64_t out = std::min(number, most);
+  while (number % out != 0) --out;
+  return out;
+}
+
 /// A block has about 256 lanes: as many heads of a KV head as fit, which share keys and values, and then as many tiles
 /// of 16 tokens. Several waves share a wide head (kParts in attention_tiles.h); those blocks have eight waves. Chunks
 /// are longer for small heads, which need less shared memory.
@@ -108,9 +115,7 @@ LatentConfig choose_latent_attention(const GpuTarget& target, const ir::Attentio
     out.heads_per_block = (out.heads_per_block + kTileRows - 1) / kTileRows * kTileRows;
     out.waves = out.tiles ? out.tiles->waves() : kTileThreads / target.wave;
   } else {
-    const auto heads_max = tuned_positive(tuning, "heads", kHeadsMost);
-    for (std::int64_t heads = 2; heads <= heads_max; ++heads)
-      if (attention.heads % heads == 0) out.heads_per_block = heads;
+    out.heads_per_block = largest_divisor(attention.heads, tuned_positive(tuning, "heads", kHeadsMost));
     const auto lanes = std::max(out.heads_per_block * kHeadLanes, value_dim_of(attention) / 8);
     out.waves = (lanes + target.wave - 1) / target.wave;
   }
@@ -184,10 +189,7 @@ std::int64_t heads_of_tile(const GpuTarget& target, const ir::AttentionAttrs& at
   const bool narrow = target.matrix == MatrixKind::kMma;  // its tiles have eight columns
   const auto most =
       tuned_positive(tuning, "heads", narrow && attention.head_dim > kDimMostOfTwo ? kColumns / 2 : kColumns);
-  std::int64_t out = 1;
-  for (std::int64_t heads = 2; heads <= std::min(most, kColumns); ++heads)
-    if (attention.heads / attention.kv_heads % heads == 0) out = heads;
-  return out;
+  return largest_divisor(attention.heads / attention.kv_heads, std::min(most, kColumns));
 }
 
 /// Waves and chunks of AttentionHeadTiles. NVIDIA's compiler is asked for registers of three blocks on a unit, which
@@ -228,9 +230,7 @@ void choose_by_length(const ir::AttentionAttrs& attention, const AttentionData& 
                       AttentionConfig& out) {
   AttentionConfig::ShortRows rows;
   rows.tokens = tuned(tuning, "short_tokens", kShortKeys / attention.head_dim);
-  const auto group = attention.heads / attention.kv_heads;
-  for (std::int64_t heads = 2; heads <= kHeadsPerBlockMax; ++heads)
-    if (group % heads == 0) rows.heads_per_block = heads;
+  rows.heads_per_block = largest_divisor(attention.heads / attention.kv_heads, kHeadsPerBlockMax);
   const auto jobs = attention.heads / rows.heads_per_block;
   const auto parts = (rows.tokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
   rows.workers = std::clamp<std::int64_t>(kBlocksByLength / jobs, 1, std::clamp<std::int64_t>(parts, 1, kWorkersMax));
@@ -268,18 +268,14 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const auto tile_heads = out.tiles ? 1 : heads_of_tile(target, attention, data, tuning, may_choose);
   const bool by_length = may_choose && tile_heads > 1;
   const auto group = attention.heads / attention.kv_heads;
-  out.heads_per_block = tile_heads > 1 ? tile_heads : group;
-  const auto heads_max =
-      tile_heads > 1 ? tile_heads
-                     : tuned_positive(tuning, "heads", out.tiles ? heads_beside_tiles(attention) : kHeadsPerBlockMax);
-  for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
-    if (group % parts == 0) out.heads_per_block = group / parts;
+  const auto heads_max = tuned_positive(tuning, "heads", out.tiles ? heads_beside_tiles(attention) : kHeadsPerBlockMax);
+  out.heads_per_block = tile_heads > 1 ? tile_heads : largest_divisor(group, heads_max);
   const auto jobs = attention.heads / out.heads_per_block;
   const auto rows = bounds.tokens;
   // Small blocks get a place on a unit sooner, beside the blocks of other kernels.
   const bool large = target.loads_ahead || rows > kTokenTile, many = rows > kTokenTile;
-  out.team_tokens = tuned_positive(tuning, "team_tokens", attention.head_dim > 256 ? 2 : large ? 4 : 8);
-  if (by_length && attention.head_dim <= kSmallDim) out.team_tokens = tuned_positive(tuning, "team_tokens", 4);
+  const bool four = large || (by_length && attention.head_dim <= kSmallDim);
+  out.team_tokens = tuned_positive(tuning, "team_tokens", attention.head_dim > 256 ? 2 : four ? 4 : 8);
   const auto waves = target.overlaps && rows == 1 ? waves_of_one_row(target, attention, data, out.team_tokens)
                                                   : (large ? 256 : 128) / target.wave;
   out.waves = tuned_positive(tuning, "attention_waves", waves);
@@ -402,5 +398,4 @@ void write_tiles(const AttentionConfig::Tiles& tiles, KernelText& out) {
       .number("kRowTurns", tiles.row_turns);
 }
 
-/// Decode variants for 1, 2, 4, ... sequences; prefill variants for 16, 512 and, on large GPUs, 2048 tokens.
 }  // namespace forge::codegen

@@ -2,33 +2,20 @@
 // one token. Real shapes, of which only the sources are made. tests/gpu_host/deterministic_test.cc runs small ones.
 
 #include <catch2/catch.hpp>
-#include <map>
 #include <regex>
 #include <set>
 
 #include "codegen/compile.h"
-#include "codegen/kernel_compiler.h"
 #include "support/error.h"
-#include "tests/e2e/tiny_model.h"
+#include "tests/e2e/gpu_recorder.h"
 #include "tests/support/error_of.h"
 
 namespace forge::tests {
 namespace {
 
-/// Records the kernels' sources by name.
-class SourceRecorder final : public codegen::KernelCompiler {
- public:
-  std::vector<codegen::CompiledKernel> compile(const std::string&,
-                                               std::span<const codegen::KernelSource> sources) override {
-    for (const auto& source : sources) texts.emplace(source.entry, source.text);
-    return std::vector<codegen::CompiledKernel>(sources.size());
-  }
-  std::map<std::string, std::string> texts;
-};
-
 /// The names of kernels without their numbers of tokens, each with the constants that decide the order of its sums: of
 /// the kernels for one token, which has two experts, or of the others.
-std::set<std::string> orders(const SourceRecorder& recorder, bool of_one) {
+std::set<std::string> orders(const Recorder& recorder, bool of_one) {
   static const std::regex kTokens("_t[0-9]+"), kHash("_[0-9a-f]+$"), kOne("_t1(_|$)"), kOneOfExperts("_t2_"),
       kConstant("(kLanesPerRow|kWavesPerRow|kHeadsPerBlock|kWorkers|kTokensPerWorker|kTeamTokens) = [0-9]+"),
       kWaves("kWaves = [0-9]+");
@@ -50,7 +37,7 @@ std::set<std::string> orders(const SourceRecorder& recorder, bool of_one) {
 /// Those of kernels for several tokens that no kernel for one token has.
 std::set<std::string> other_orders(const TinyModel& model, const char* target, bool deterministic,
                                    std::string tune = {}) {
-  SourceRecorder recorder;
+  Recorder recorder;
   (void)codegen::compile_program(model.portable().graph, model.file(), target,
                                  {.context = 4096,
                                   .batch_max = 32,
@@ -87,7 +74,7 @@ TEST_CASE("deterministic plan: the option is part of the plan and its cache key,
   CHECK(codegen::cache_key({.identity = "x"}, targets, options) !=
         codegen::cache_key({.identity = "x"}, targets, {.context = 64}));
   const TinyModel model({.dtype = DType::kQ8_0});
-  SourceRecorder recorder;
+  Recorder recorder;
   options.kernels = &recorder;
   const auto compile = [&](std::string tune, std::string attention) {
     options.tune = std::move(tune);

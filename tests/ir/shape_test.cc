@@ -368,6 +368,12 @@ TEST_CASE("shapes of the KV store and attention") {
   auto shared = stored;
   shared.erase(shared.begin() + 2);
   CHECK(infer(Op::kKvStore, store, shared) == "state");
+  for (const auto half : {KvHalf::kKeys, KvHalf::kValues}) {
+    CHECK(infer(Op::kKvStore, KvStoreAttrs{0, half}, shared) == "state");
+    CHECK_THAT(infer(Op::kKvStore, KvStoreAttrs{0, half}, stored),
+               Catch::Contains("operand 2 is f32[T,32]: must be positions, as it stores one half"));
+  }
+  CHECK_THAT(infer(Op::kKvStore, KvStoreAttrs{0, static_cast<KvHalf>(3)}, shared), Catch::Contains("half = 3"));
   CHECK_THAT(infer(Op::kKvStore, store, with(shared, 2, i32({R}))), Catch::Contains("operand 2 is i32[R]"));
   CHECK_THAT(infer(Op::kKvStore, store, with(stored, 3, i32({R}))),
              Catch::Contains("operand 3 is i32[R]: must be i32[T]"));
