@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codegen/attention_choice.h"
 #include "codegen/kernel_compiler.h"
@@ -45,10 +46,11 @@ class BackEndTarget : public passes::Target {
 
 /// A row of the registry. Function pointers may be null where the comment says so.
 struct BackEnd {
-  std::string_view name;            ///< "cpu"
-  bool on_host = false;             ///< programs run on the host's processor: no device, no kernels to compile
-  std::span<const DType> kv_types;  ///< element types that the KV cache can have
-  bool gives_hidden = false;        ///< programs can output hidden rows (after the final norm), for embeddings
+  std::string_view name;  ///< "cpu"
+  bool on_host = false;   ///< programs run on the host's processor: no device, no kernels to compile
+  /// The element types that the KV cache can have on a target, which has its full name.
+  std::vector<DType> (*kv_types)(std::string_view target) = nullptr;
+  bool gives_hidden = false;  ///< programs can output hidden rows (after the final norm), for embeddings
   /// The full name of the target that the user calls `name` ("cpu", "gfx942:sramecc+"); nothing if this back-end has no
   /// such target.
   std::optional<std::string> (*find)(std::string_view name) = nullptr;

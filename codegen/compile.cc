@@ -33,15 +33,16 @@ std::string find_target_name(std::string_view name) {
               "targets are auto, " + target_names_of(true));
 }
 
-bool supports_kv_type(const BackEnd& back_end, DType type) {
-  return std::ranges::find(back_end.kv_types, type) != back_end.kv_types.end();
+bool supports_kv_type(std::string_view target, const BackEnd& back_end, DType type) {
+  const auto types = back_end.kv_types(target);
+  return std::ranges::find(types, type) != types.end();
 }
 
 /// Errors: kUsage if the target cannot keep the KV cache in this type, with the types that it can.
 void check_kv_type(std::string_view target, const BackEnd& back_end, DType type) {
-  if (supports_kv_type(back_end, type)) return;
+  if (supports_kv_type(target, back_end, type)) return;
   std::vector<std::string_view> names;
-  for (const auto one : back_end.kv_types) names.push_back(dtype_name(one));
+  for (const auto one : back_end.kv_types(target)) names.push_back(dtype_name(one));
   throw Error(ErrorCode::kUsage, fmt::format("no KV cache in {} on {}", dtype_name(type), target),
               fmt::format("the target supports {}", fmt::join(names, " or ")),
               "omit --kv-type, or compile for another target");
@@ -54,7 +55,7 @@ std::unique_ptr<plan::TargetFactsT> facts_of(const BackEnd& back_end, const Back
   target.add_facts(*facts);
   facts->on_host = back_end.on_host;
   facts->gives_hidden = back_end.gives_hidden;
-  for (const auto type : back_end.kv_types) facts->kv_types.push_back(static_cast<std::uint8_t>(type));
+  for (const auto type : back_end.kv_types(program.target)) facts->kv_types.push_back(static_cast<std::uint8_t>(type));
   facts->samples = std::ranges::any_of(
       program.variants, [](const auto& variant) { return variant != nullptr && !variant->sample_steps.empty(); });
   return facts;
@@ -94,7 +95,7 @@ bool needs_device(std::string_view target) {
 }
 
 bool supports_kv_type(std::string_view target, DType type) {
-  return supports_kv_type(require_back_end(target), type);
+  return supports_kv_type(target, require_back_end(target), type);
 }
 
 bool gives_hidden(std::string_view target) {

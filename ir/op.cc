@@ -126,6 +126,7 @@ bool is_weight_dtype(DType type) {
     case DType::kQ8A_16:
     case DType::kQ16A_16:
     case DType::kF16A:
+    case DType::kFp8:
     case DType::kState:
     case DType::kI8:
     case DType::kI16:

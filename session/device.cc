@@ -97,6 +97,12 @@ DeviceChoice choose_cpu(std::string why) {
   return {.target = codegen::host_target(), .cpu_reason = std::move(why)};
 }
 
+DeviceChoice device_for_kv_type(DeviceChoice choice, DType kv_type) {
+  if (!choice.gpu || choice.named_by_user || codegen::supports_kv_type(choice.target, kv_type)) return choice;
+  if (codegen::host_back_end() == nullptr || !codegen::supports_kv_type(codegen::host_target(), kv_type)) return choice;
+  return choose_cpu(fmt::format("a KV cache of type {} is not supported on {}", dtype_name(kv_type), choice.target));
+}
+
 DeviceChoice choose_device(const std::string& name, const OpenDriver& open) {
   if (name == "auto") return choose_best(open);
   if (name == "cpu") {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/quant/dtype.h"
 #include "runtime/driver/driver.h"
 
 namespace forge::session {
@@ -37,5 +38,9 @@ struct GpuName {
 /// Chooses the CPU. `why` says why no GPU is used; it is empty if the user asked for the CPU.
 /// Errors, in a build without the CPU back-end only: kUsage if `why` is empty, else kDevice, which shows `why`.
 [[nodiscard]] DeviceChoice choose_cpu(std::string why);
+
+/// The CPU instead of a GPU that "auto" has taken, if the CPU can keep the KV cache in this type and the GPU cannot.
+/// Where neither can, it stays the GPU, so that the error names the GPU's types.
+[[nodiscard]] DeviceChoice device_for_kv_type(DeviceChoice choice, DType kv_type);
 
 }  // namespace forge::session

@@ -24,7 +24,7 @@ namespace forge::session {
 inline constexpr std::int64_t kContextDefault = 4096;  ///< tokens; less if the model was trained with less
 inline constexpr std::int64_t kContextMax = std::int64_t{1} << 24;
 inline constexpr std::int64_t kSequencesMax = 256;
-inline constexpr const char* kKvTypes = "f16|q8_0|q4_0";
+inline constexpr const char* kKvTypes = "f16|q8_0|q4_0|fp8";
 // Help texts of options that several tools have.
 inline constexpr const char* kModelHelp = "path of the plan's model file; default: the path stored in the plan";
 inline constexpr const char* kDeviceHelp =

@@ -56,10 +56,8 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages) {
   if (options.repack_cache && device.gpu)
     throw Error(ErrorCode::kUsage, "--repack-cache works on the CPU only, and a GPU runs the model", {},
                 "give --device cpu");
-  const auto kv_type = dtype_of_name(options.model.kv_type.value_or(""));
-  if (device.gpu && !device.named_by_user && kv_type && !codegen::supports_kv_type(device.target, *kv_type))
-    device =
-        choose_cpu(fmt::format("a KV cache of type {} is not supported on {}", dtype_name(*kv_type), device.target));
+  if (const auto kv_type = dtype_of_name(options.model.kv_type.value_or("")))
+    device = device_for_kv_type(std::move(device), *kv_type);
   if (device.gpu && !device.named_by_user) {
     try {
       open(options, device);

@@ -167,7 +167,7 @@ BackEnd cpu_back_end() {
   return {
       .name = "cpu",
       .on_host = true,
-      .kv_types = kCpuKvTypes,
+      .kv_types = [](std::string_view) { return std::vector(std::begin(kCpuKvTypes), std::end(kCpuKvTypes)); },
       .gives_hidden = true,
       .find = [](std::string_view name) -> std::optional<std::string> {
         if (name == "cpu" || name == "auto") return cpu::target_name(cpu::detect());

@@ -338,7 +338,7 @@ std::unique_ptr<plan::ProgramT> GpuTargetModel::lower(passes::Program program, s
 BackEnd gpu_back_end() {
   return {.name = "gpu",
           .on_host = false,
-          .kv_types = gpu_kv_types(),
+          .kv_types = [](std::string_view target) { return gpu_kv_types(*find_target(target)); },
           .gives_hidden = true,
           .find = [](std::string_view name) -> std::optional<std::string> {
             const auto* target = find_target(name);

@@ -12,9 +12,10 @@ namespace forge::codegen {
 namespace {
 
 constexpr std::array kFormats{
-    KvFormat{.type = DType::kF16, .kernel_name = "KvF16", .columns = 1, .heads_only = false},
-    KvFormat{.type = DType::kQ8_0, .kernel_name = "KvQ8_0", .columns = 32, .heads_only = true},
-    KvFormat{.type = DType::kQ4_0, .kernel_name = "KvQ4_0", .columns = 32, .heads_only = true},
+    KvFormat{.type = DType::kF16, .kernel_name = "KvF16", .columns = 1, .heads_only = false, .needs_fp8 = false},
+    KvFormat{.type = DType::kQ8_0, .kernel_name = "KvQ8_0", .columns = 32, .heads_only = true, .needs_fp8 = false},
+    KvFormat{.type = DType::kQ4_0, .kernel_name = "KvQ4_0", .columns = 32, .heads_only = true, .needs_fp8 = false},
+    KvFormat{.type = DType::kFp8, .kernel_name = "KvFp8", .columns = 16, .heads_only = true, .needs_fp8 = true},
 };
 
 }  // namespace
@@ -39,13 +40,11 @@ std::optional<std::string> KvFormat::refusal(const ir::KvStateAttrs& kv) const {
   return std::nullopt;
 }
 
-std::span<const DType> gpu_kv_types() {
-  static constexpr auto kTypes = [] {
-    std::array<DType, kFormats.size()> types{};
-    std::ranges::transform(kFormats, types.begin(), &KvFormat::type);
-    return types;
-  }();
-  return kTypes;
+std::vector<DType> gpu_kv_types(const GpuTarget& target) {
+  std::vector<DType> types;
+  for (const auto& format : kFormats)
+    if (!format.needs_fp8 || target.fp8 != Fp8Kind::kNone) types.push_back(format.type);
+  return types;
 }
 
 const KvFormat& kv_format(DType type) {

@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "codegen/gpu/targets.h"
 #include "ir/attrs.h"
 #include "kernels/quant/dtype.h"
 
@@ -16,8 +17,9 @@ namespace forge::codegen {
 struct KvFormat {
   DType type;
   std::string_view kernel_name;  ///< the format's name there
-  std::int64_t columns;          ///< neighbouring columns that are stored together, by as many neighbouring lanes
+  std::int64_t columns;          ///< heads have a multiple of so many columns, and so has a block that stores them
   bool heads_only;               ///< there are no kernels for shared rows (latents, keys of sparse attention)
+  bool needs_fp8;                ///< only targets that convert 8-bit floats have it
 
   /// The kernels' name of a pool: KvPool<2, 64, 32, KvQ8_0>.
   [[nodiscard]] std::string pool(std::int64_t kv_heads, std::int64_t head_dim) const;
@@ -27,8 +29,8 @@ struct KvFormat {
   [[nodiscard]] std::optional<std::string> refusal(const ir::KvStateAttrs& kv) const;
 };
 
-/// The types that GPUs support.
-[[nodiscard]] std::span<const DType> gpu_kv_types();
+/// The types that a target supports.
+[[nodiscard]] std::vector<DType> gpu_kv_types(const GpuTarget& target);
 /// The format of one of them.
 [[nodiscard]] const KvFormat& kv_format(DType type);
 

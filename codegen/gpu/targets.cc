@@ -17,7 +17,7 @@ constexpr int kScalarGranule = 16;
 
 constexpr auto kTargets = std::to_array<GpuTarget>({
 #define FORGE_AMD(name, wave, registers, granule, scalars, waves, cus, lds_unit, lds_block, lds_granule, dot, matrix, \
-                  hiprtc, clang)                                                                                      \
+                  fp8, hiprtc, clang)                                                                                 \
   {#name,                                                                                                             \
    Vendor::kAmd,                                                                                                      \
    "HIP",                                                                                                             \
@@ -37,35 +37,37 @@ constexpr auto kTargets = std::to_array<GpuTarget>({
    0,                                                                                                                 \
    DotKind::dot,                                                                                                      \
    MatrixKind::matrix,                                                                                                \
+   Fp8Kind::fp8,                                                                                                      \
    false,                                                                                                             \
    false,                                                                                                             \
    hiprtc,                                                                                                            \
    0,                                                                                                                 \
    clang},
-#define FORGE_NVIDIA(name, waves, blocks, lds_unit, lds_block, reserved, matrix, copies, overlaps, since, until) \
-  {#name,                                                                                                        \
-   Vendor::kNvidia,                                                                                              \
-   "CUDA",                                                                                                       \
-   false,                                                                                                        \
-   false,                                                                                                        \
-   384,                                                                                                          \
-   32,                                                                                                           \
-   kNvidiaRegisters,                                                                                             \
-   kNvidiaGranule,                                                                                               \
-   0,                                                                                                            \
-   waves,                                                                                                        \
-   blocks,                                                                                                       \
-   1,                                                                                                            \
-   (lds_unit) * kKiB,                                                                                            \
-   (lds_block) * kKiB,                                                                                           \
-   kNvidiaSharedGranule,                                                                                         \
-   reserved,                                                                                                     \
-   DotKind::kDp4a,                                                                                               \
-   MatrixKind::matrix,                                                                                           \
-   copies,                                                                                                       \
-   overlaps,                                                                                                     \
-   since,                                                                                                        \
-   until,                                                                                                        \
+#define FORGE_NVIDIA(name, waves, blocks, lds_unit, lds_block, reserved, matrix, fp8, copies, overlaps, since, until) \
+  {#name,                                                                                                             \
+   Vendor::kNvidia,                                                                                                   \
+   "CUDA",                                                                                                            \
+   false,                                                                                                             \
+   false,                                                                                                             \
+   384,                                                                                                               \
+   32,                                                                                                                \
+   kNvidiaRegisters,                                                                                                  \
+   kNvidiaGranule,                                                                                                    \
+   0,                                                                                                                 \
+   waves,                                                                                                             \
+   blocks,                                                                                                            \
+   1,                                                                                                                 \
+   (lds_unit) * kKiB,                                                                                                 \
+   (lds_block) * kKiB,                                                                                                \
+   kNvidiaSharedGranule,                                                                                              \
+   reserved,                                                                                                          \
+   DotKind::kDp4a,                                                                                                    \
+   MatrixKind::matrix,                                                                                                \
+   Fp8Kind::fp8,                                                                                                      \
+   copies,                                                                                                            \
+   overlaps,                                                                                                          \
+   since,                                                                                                             \
+   until,                                                                                                             \
    0},
 #include "codegen/gpu/targets.def"
 #undef FORGE_AMD

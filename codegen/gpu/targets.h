@@ -19,6 +19,10 @@ enum class MatrixKind : std::uint8_t { kNone, kMfmaGfx90a, kMfmaGfx942, kWmmaGfx
   return kind == MatrixKind::kWmmaGfx11 || kind == MatrixKind::kWmmaGfx12;
 }
 
+/// The encoding of 8-bit floats with three bits of mantissa (E4M3) that conversion instructions know
+/// (kernels/quant/fp8.h).
+enum class Fp8Kind : std::uint8_t { kNone, kOcp, kFnuz };
+
 /// One row of targets.def. A unit is the hardware that runs a block and holds its shared memory: a compute unit, a
 /// work-group processor (RDNA: two compute units) or an SM. Each has four SIMDs.
 struct GpuTarget {
@@ -42,6 +46,7 @@ struct GpuTarget {
   int lds_reserved;         ///< shared memory that the system takes for each block, bytes
   DotKind dot;
   MatrixKind matrix;
+  Fp8Kind fp8;
   bool copies;               ///< has asynchronous copies from global to shared memory
   bool overlaps;             ///< a kernel can start before the kernel that it depends on has ended
   int rtc_since, rtc_until;  ///< first and last hipRTC or NVRTC that supports it, 100 * major + minor; until 0: newest

@@ -42,7 +42,7 @@ void require_constant_shape(std::string_view op, const TensorType& type) {
 std::vector<TensorType> infer_weight(const Attrs& attrs, Types) {
   const auto& weight = std::get<WeightAttrs>(attrs);
   if (weight.name.empty()) refuse_attr("weight", "name", "\"\"", "the name of a tensor");
-  if (is_quantized_activation(weight.type.dtype) || weight.type.is_state())
+  if (is_quantized_activation(weight.type.dtype) || weight.type.dtype == DType::kFp8 || weight.type.is_state())
     refuse_attr("weight", "type", weight.type.text(), "an element type that model files have");
   require_constant_shape("weight", weight.type);
   return {weight.type};

@@ -42,8 +42,38 @@ FORGE_DEVICE void load_packed(const u8* from, U32x2& unit) {
   unit = load8(from);
 }
 
-struct KvF16 {
-  static constexpr int kUnit = 8, kUnitBytes = 16, kColumns = 8;
+/// Arithmetic of formats without scales, whose units are opened to Count floats in Unit::at.
+template <class Unit, int Count>
+struct KvFloats {
+  static constexpr int kUnit = Count;
+  using Query = Unit;
+  using Sums = Unit;
+  FORGE_DEVICE static Query query_of(const float (&x)[Count]) {
+    Query out;
+    FORGE_UNROLL
+    for (int j = 0; j < Count; ++j) out.at[j] = x[j];
+    return out;
+  }
+  /// sum + q * key.
+  FORGE_DEVICE static float add_product(const Query& q, const Unit& key, float sum) {
+    FORGE_UNROLL
+    for (int j = 0; j < Count; ++j) sum = fma_of(q.at[j], key.at[j], sum);
+    return sum;
+  }
+  /// sums += weight * value.
+  FORGE_DEVICE static void add_weighted(float weight, const Unit& value, Sums& sums) {
+    FORGE_UNROLL
+    for (int j = 0; j < Count; ++j) sums.at[j] = fma_of(weight, value.at[j], sums.at[j]);
+  }
+  FORGE_DEVICE static void scale(Sums& sums, float factor) {
+    FORGE_UNROLL
+    for (int j = 0; j < Count; ++j) sums.at[j] *= factor;
+  }
+  FORGE_DEVICE static const Sums& finished(const Sums& sums) { return sums; }
+};
+
+struct KvF16 : KvFloats<Elements<F16>, 8> {
+  static constexpr int kUnitBytes = 16, kColumns = 8;
   static constexpr bool kScaled = false;
   using Packed = U32x4;
 
@@ -66,30 +96,6 @@ struct KvF16 {
     Packed units[Tokens][Own];
     FORGE_DEVICE Elements<F16> open(int i, int own) const { return elements_of<F16>(units[i][own]); }
   };
-  using Query = Elements<F16>;
-  using Sums = Elements<F16>;
-  FORGE_DEVICE static Query query_of(const float (&x)[kUnit]) {
-    Query out;
-    FORGE_UNROLL
-    for (int j = 0; j < kUnit; ++j) out.at[j] = x[j];
-    return out;
-  }
-  /// sum + q * key.
-  FORGE_DEVICE static float add_product(const Query& q, const Elements<F16>& key, float sum) {
-    FORGE_UNROLL
-    for (int j = 0; j < kUnit; ++j) sum = fma_of(q.at[j], key.at[j], sum);
-    return sum;
-  }
-  /// sums += weight * value.
-  FORGE_DEVICE static void add_weighted(float weight, const Elements<F16>& value, Sums& sums) {
-    FORGE_UNROLL
-    for (int j = 0; j < kUnit; ++j) sums.at[j] = fma_of(weight, value.at[j], sums.at[j]);
-  }
-  FORGE_DEVICE static void scale(Sums& sums, float factor) {
-    FORGE_UNROLL
-    for (int j = 0; j < kUnit; ++j) sums.at[j] *= factor;
-  }
-  FORGE_DEVICE static const Sums& finished(const Sums& sums) { return sums; }
 
   FORGE_DEVICE static void expand_unit(const Packed& unit, u32 /*scale*/, u32 (&pairs)[kUnit / 2]) {
     FORGE_UNROLL

@@ -4,21 +4,26 @@
 //
 // A format (KvF16, KvQ8_0, ...) has:
 //
-//   kUnit         elements of a unit, which a lane loads at once
-//   kUnitBytes, Packed   its bytes, and how a lane holds them
-//   kColumns      Dim is a multiple of this; so are the columns of a block that stores rows
-//   kScaled       rows have scales. Then a team's tokens follow each other, so that one load has the scales of all
-//   Rows          where the rows of a pool are, and how they are stored
-//   Loaded        for attention.h: a lane's units of some rows. open() makes one ready to be multiplied
-//   Query, Sums   for attention.h: a unit of a query; sums of weighted values. add_product, add_weighted, scale,
-//   finished TileKey, TileValues   for attention_tiles.h: the same for matrix tiles, as F16 numbers
-//   expand_unit,  for attention_head_tiles.h, as F16 numbers too: a unit in pairs of neighbouring elements; a word of
-//   pair_tokens   two tokens in pairs of the same element
+//   kUnit               elements of a unit, which a lane loads at once
+//   kUnitBytes, Packed  its bytes, and how a lane holds them
+//   kColumns            Dim is a multiple of this; so are the columns of a block that stores rows
+//   kScaled             rows have scales. A team's tokens follow each other then, so that one load has all of theirs
+//   Rows                where the rows of a pool are, and how they are stored
+// for attention.h:
+//   Loaded              a lane's units of some rows. open() makes one ready to be multiplied
+//   Query, Sums         a unit of a query; sums of weighted values. query_of, add_product, add_weighted, scale and
+//                       finished work on them
+// for attention_tiles.h and attention_head_tiles.h, as F16 numbers:
+//   TileKey, TileValues eight elements of a key; two elements of eight tokens
+//   expand_unit         a unit in pairs of neighbouring elements
+//   pair_tokens         a word of two tokens in pairs of the same element
 //
 // KvF16            kv_f16.h
 // KvQ8_0, KvQ4_0   kv_blocks.h
+// KvFp8            kv_fp8.h
 
 #include "kernels/gpu/kv_blocks.h"
+#include "kernels/gpu/kv_fp8.h"
 
 namespace forge::gpu {
 

@@ -52,6 +52,7 @@ enum class DType : std::uint8_t {
   kQ8A_16 = 130,   ///< GPU activations: blocks of 16 int8, a BF16 scale, a 16-bit sum (kernels/gpu/activations.h)
   kQ16A_16 = 131,  ///< GPU activations of 16 bits: two rows of q8a_16, whose sum is the row
   kF16A = 132,     ///< GPU activations for matrix tiles: F16, divided by 16 (kernels/gpu/activations.h)
+  kFp8 = 133,      ///< a GPU's KV cache: 8-bit floats in the target's encoding (kernels/quant/fp8.h)
 };
 
 /// Size and name of a type. Quantised types store whole blocks of consecutive elements of a row; plain types have
@@ -104,6 +105,7 @@ inline constexpr std::array kDTypes{
     DTypeInfo{DType::kQ8A_16, "q8a_16", 16, 20},
     DTypeInfo{DType::kQ16A_16, "q16a_16", 16, 40},
     DTypeInfo{DType::kF16A, "f16a", 1, 2},
+    DTypeInfo{DType::kFp8, "fp8", 1, 1},
 };
 
 /// The table row of a type number, or nullptr if no type has it. Numbers read from a file must come through here: a

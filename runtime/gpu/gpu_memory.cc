@@ -17,10 +17,11 @@ namespace {
 
 /// True if the pool's type can hold rows of so many columns (the formats of kernels/gpu/kv_pool.h).
 bool holds_rows(const plan::KvGroup& group, std::int64_t columns) {
+  constexpr std::int64_t kFp8Columns = 16;  // a lane's load
   const auto type = static_cast<DType>(group.dtype());
-  const bool quantised = type == DType::kQ8_0 || type == DType::kQ4_0;
-  return (type == DType::kF16 || (quantised && !group.shared_row())) &&
-         columns % static_cast<std::int64_t>(dtype_info(type).block_elems) == 0;
+  const bool of_heads = type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kFp8;
+  const auto multiple = type == DType::kFp8 ? kFp8Columns : static_cast<std::int64_t>(dtype_info(type).block_elems);
+  return (type == DType::kF16 || (of_heads && !group.shared_row())) && columns % multiple == 0;
 }
 
 /// Checks a group's geometry and returns the bytes of one block in all its layers.

@@ -149,7 +149,7 @@ def bad_flags():
     for device in ("hip:0", "cuda:1", "hip"):
         refused("no GPU", DEVICE, "device", "run", model, "-p", "x", "--device", device, contains=[device])
     refused("unknown target", USAGE, "usage", "compile", model, "--target", "gfx9999", contains=["gfx9999"])
-    for kind in ("q4_0", "float"):
+    for kind in ("q4_0", "fp8", "float"):
         refused("KV type", USAGE, "usage", "compile", model, "--kv-type", kind, contains=[kind])
     refused("unknown format", USAGE, "usage", "bench", model, "-o", "xml")
     refused("a bad list", USAGE, "usage", "bench", model, "-p", "1,,2")

@@ -83,8 +83,8 @@ def bash():
     os.makedirs(at("here/folder"))
     write("here/model.gguf", b"")
     everything = ["folder", "model.gguf"]
-    for typed, offered in ((("forge-run", "--kv-type", ""), ["f16", "q4_0", "q8_0"]), (("forge-run", "--kv-type", "q"), ["q4_0", "q8_0"]),
-                           (("forge-run", "--kv-type", "=", "q"), ["q4_0", "q8_0"]), (("forge-run", "--kv-type", "="), ["f16", "q4_0", "q8_0"]),
+    for typed, offered in ((("forge-run", "--kv-type", ""), ["f16", "fp8", "q4_0", "q8_0"]), (("forge-run", "--kv-type", "q"), ["q4_0", "q8_0"]),
+                           (("forge-run", "--kv-type", "=", "q"), ["q4_0", "q8_0"]), (("forge-run", "--kv-type", "="), ["f16", "fp8", "q4_0", "q8_0"]),
                            (("forge-run", "--kv-t"), ["--kv-type"]), (("forge-run", ""), everything),
                            (("forge-run", "model.gguf", "-n", ""), []), (("forge-run", "model.gguf", "-f", "m"), ["model.gguf"]),
                            (("forge-compile", "m"), ["model.gguf"]), (("forge-compile", "--dump-ir", ""), ["folder"]),

@@ -105,8 +105,10 @@ def kv_type():
     rates = tool("bench", wide, "-p", 16, "-n", 2, "-r", 1, "-t", 1, "--device", "cpu", "--kv-type", "q8_0", "-o", "json")
     case("forge-bench has --kv-type", rates.returncode == 0 and len(json.loads(rates.stdout)) == 2, rates.stderr)
     for name in ("run", "bench"):
-        run = tool(name, wide, "--kv-type", "q4_0")
-        case(f"forge-{name} refuses another type", run.returncode == 2 and len(said(run)) == 1 and "q4_0" in said(run)[0], run.stderr)
+        for kind in ("q4_0", "fp8"):
+            run = tool(name, wide, "--kv-type", kind, "--device", "cpu")
+            case(f"forge-{name} refuses {kind} on the CPU", run.returncode == 2 and len(said(run)) == 1 and f"no KV cache in {kind}" in said(run)[0]
+                 and "f16 or q8_0" in said(run)[0], run.stderr)
     case("a plan with a q8_0 cache is compiled", tool("compile", wide, "--kv-type", "q8_0", "-c", 256, "-o", "q8.plan").returncode == 0)
     case("the plan keeps its type", memory("q8.plan") * 2 == sizes["q8_0"], memory("q8.plan"))
     larger = tool("run", "q8.plan", *TOKENS, "-n", 2, "-c", 512)

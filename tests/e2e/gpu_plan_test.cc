@@ -262,9 +262,10 @@ TEST_CASE("gpu plan: the program's facts describe a GPU to the engine") {
     CHECK(facts.api == api);
     CHECK((!facts.on_host && facts.samples && facts.gives_hidden));
     CHECK((facts.prompt_tokens == 128 && facts.long_prompt == 0));
-    CHECK(facts.kv_types == std::vector<std::uint8_t>{static_cast<std::uint8_t>(DType::kF16),
-                                                      static_cast<std::uint8_t>(DType::kQ8_0),
-                                                      static_cast<std::uint8_t>(DType::kQ4_0)});
+    std::vector<std::uint8_t> types{static_cast<std::uint8_t>(DType::kF16), static_cast<std::uint8_t>(DType::kQ8_0),
+                                    static_cast<std::uint8_t>(DType::kQ4_0)};
+    if (api == std::string_view("CUDA")) types.push_back(static_cast<std::uint8_t>(DType::kFp8));
+    CHECK(facts.kv_types == types);
   }
 }
 

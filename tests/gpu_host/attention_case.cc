@@ -47,11 +47,11 @@ struct Cache {
   KvRows k, v;
   Buffer<int> tables{static_cast<std::size_t>(kSequences) * kTableBlocks};
 
-  Cache(const AttentionProblem& c, const SelectedBlocks& selected)
+  Cache(const AttentionProblem& c, const SelectedBlocks& selected, bool fnuz)
       : kv_heads(c.heads.kv_heads),
         block_tokens(c.block_tokens),
-        k(c.kv, kSequences * kTableBlocks, kv_heads, block_tokens, c.heads.dim),
-        v(c.kv, kSequences * kTableBlocks, kv_heads, block_tokens, c.value_dim()) {
+        k(c.kv, kSequences * kTableBlocks, kv_heads, block_tokens, c.heads.dim, fnuz),
+        v(c.kv, kSequences * kTableBlocks, kv_heads, block_tokens, c.value_dim(), fnuz) {
     std::vector<int> blocks(tables.size());
     std::iota(blocks.begin(), blocks.end(), 0);
     std::shuffle(blocks.begin(), blocks.end(), random_engine());
@@ -143,7 +143,7 @@ void check_attention(const AttentionProblem& c, const Kernel& kernel) {
                      << ", cache " << dtype_name(c.kv) << ", selected " << c.selection.count << " of "
                      << c.selection.block);
   const SelectedBlocks selected(c);
-  const Cache cache(c, selected);
+  const Cache cache(c, selected, kernel.code.wave == 64);
   const int total = c.total(), real = c.real(), columns = c.columns();
   const int query_columns = c.heads.heads * c.heads.dim;
   const auto q_values = random_floats(static_cast<std::size_t>(real) * query_columns);

@@ -21,8 +21,8 @@ struct Heads {
 /// tile once, several times, in part, or with fewer bytes than a unit.
 constexpr Heads kHeads[] = {{{4, 2, 64}, 2},  {{8, 2, 128}, 4},   {{6, 2, 80}, 3},  {{7, 1, 32}, 7},
                             {{8, 1, 256}, 8}, {{16, 1, 128}, 16}, {{12, 2, 48}, 3}, {{4, 2, 128}, 2, 64}};
-constexpr Heads kQuantisedHeads[] = {{{8, 2, 64}, 4},  {{8, 2, 128}, 4},   {{6, 2, 96}, 3},      {{7, 1, 32}, 7},
-                                     {{8, 1, 256}, 8}, {{16, 1, 128}, 16}, {{16, 1, 256}, 4, 96}};
+constexpr Heads kQuantisedHeads[] = {{{8, 2, 64}, 4},  {{8, 2, 128}, 4},   {{6, 2, 96}, 3},       {{7, 1, 32}, 7},
+                                     {{8, 1, 256}, 8}, {{16, 1, 128}, 16}, {{16, 1, 256}, 4, 96}, {{12, 2, 48}, 3}};
 /// How the work on one row is split. tiles: of a chunk.
 struct Cut {
   int workers, waves, worker_tokens, tiles;
@@ -84,7 +84,7 @@ WaveText text_of(const HeadTilesCase& c) {
   }
   text.blocks = problem.total() * blocks;
   text.threads = c.cut.waves * c.instruction.wave;
-  return {c.instruction.wave, std::move(text)};
+  return {c.instruction.wave, std::move(text), KvRows::target_of(c.kv, c.instruction.wave)};
 }
 
 void check_all(const std::vector<HeadTilesCase>& cases) {
@@ -102,6 +102,8 @@ void check_caches(std::span<const DType> types, std::span<const Heads> heads) {
   std::vector<HeadTilesCase> cases;
   for (const auto& at : cases_of(sizes, [&](const Choice<7>& at) {
          const auto& some = heads[at[0]];
+         const bool blocks = types[at[6]] == DType::kQ8_0 || types[at[6]] == DType::kQ4_0;
+         if (blocks && some.of.dim % 32 != 0) return false;
          return at[3] == kStored || some.of.heads * (some.narrow > 0 ? some.narrow : some.of.dim) % 32 == 0;
        }))
     cases.push_back({heads[at[0]], kCuts[at[1]], kAttentionMasks[at[2]], AttentionOutput(at[3]), at[4],
@@ -140,5 +142,5 @@ TEST_CASE("decode attention by length gives softmax(q k) v for short and long ro
 }
 
 TEST_CASE("decode attention by matrix instructions whose columns are heads reads a quantised cache") {
-  check_caches(std::array{DType::kQ8_0, DType::kQ4_0}, kQuantisedHeads);
+  check_caches(std::array{DType::kQ8_0, DType::kQ4_0, DType::kFp8}, kQuantisedHeads);
 }

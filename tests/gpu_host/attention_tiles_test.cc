@@ -98,7 +98,7 @@ WaveText text_of(const TilesCase& c) {
   text.blocks = (total + c.shape.tile_tokens - 1) / c.shape.tile_tokens * (heads / c.shape.tile_heads) +
                 total * ((heads + c.shape.per_block - 1) / c.shape.per_block) / c.row_turns();
   text.threads = c.shape.waves() * c.instruction.wave;
-  return {c.instruction.wave, std::move(text)};
+  return {c.instruction.wave, std::move(text), KvRows::target_of(c.kv, c.instruction.wave)};
 }
 
 void check_all(const std::vector<TilesCase>& cases) {
@@ -134,7 +134,7 @@ TEST_CASE("attention by matrix instructions scales what it has summed when a max
 }
 
 TEST_CASE("attention by matrix instructions reads a quantised cache") {
-  constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0};
+  constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8};
   const Choice<7> sizes{
       std::size(kShapes),       std::size(kChunks), std::size(kAttentionMasks), std::size(kBlockTokens), kSteps,
       std::size(kInstructions), std::size(kTypes)};

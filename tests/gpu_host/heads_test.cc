@@ -32,6 +32,7 @@ TEST_CASE("gpu model: attention of one token that makes its own heads gives the 
       GENERATE(Case{"conformance/qwen3-f16.gguf", kWave32, DType::kF16, "worker_tokens=16", 1e-9},
                Case{"conformance/qwen3-f16.gguf", kWave64, DType::kQ8_0, "head_tiles=0,worker_tokens=16", 1e-9},
                Case{"conformance/qwen3-f16.gguf", kWave32, DType::kQ4_0, "head_tiles=0,worker_tokens=16", 1e-9},
+               Case{"conformance/qwen3-f16.gguf", {"gfx942", 64}, DType::kFp8, "head_tiles=0,worker_tokens=16", 1e-9},
                Case{"conformance/gemma3-q4_k_m.gguf", kWave32, DType::kF16, "head_tiles=0,attention_waves=2", 1e-4});
   CAPTURE(name, target.name, tune, dtype_name(kv));
   const auto path = reference_file(name);

@@ -1,5 +1,5 @@
 // Epilogues store keys and values in each type of the cache, byte for byte as its definition says: any heads, padding,
-// blocks that are full or not, numbers that are zero, tiny or not finite.
+// blocks that are full or not, numbers that are zero, tiny, large or not finite.
 
 #include <cmath>
 
@@ -14,9 +14,9 @@ namespace {
 struct PoolHeads {
   int heads, dim;
 };
-constexpr PoolHeads kHeads[] = {{1, 32}, {3, 64}, {2, 96}, {5, 128}};
-constexpr DType kTypes[] = {DType::kF16, DType::kQ8_0, DType::kQ4_0};
-constexpr int kBlockTokens[] = {16, 32}, kBlockRows[] = {32, 64, 96};
+constexpr PoolHeads kHeads[] = {{1, 32}, {3, 64}, {2, 96}, {5, 128}, {2, 48}};
+constexpr DType kTypes[] = {DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kFp8};
+constexpr int kBlockTokens[] = {16, 32}, kBlockRows[] = {32, 64, 96, 48};
 constexpr int kTableBlocks = 3, kTokens = 21;
 
 struct StoreCase {
@@ -57,7 +57,7 @@ WaveText text_of(const StoreCase& c) {
       .number("kCount", 1);
   text.blocks = (c.columns() + c.block_rows - 1) / c.block_rows * kTokens;
   text.threads = c.waves * c.wave;
-  return {c.wave, std::move(text)};
+  return {c.wave, std::move(text), KvRows::target_of(c.type, c.wave)};
 }
 
 void check_store(const StoreCase& c, const Kernel& kernel) {
@@ -69,6 +69,8 @@ void check_store(const StoreCase& c, const Kernel& kernel) {
     x[3 * columns + j] *= 1e-8F;                              // a scale that is zero, or hardly more, in f16
     x[4 * columns + j] = j == 7 ? 5.0F : j == 9 ? -5.0F : j;  // several of the largest magnitude
   }
+  for (int j = 0; j < 32; ++j)
+    x[7 * columns + j] = std::ldexp(1 + static_cast<float>(j) / 16, j - 16);  // all magnitudes
   x[5 * columns + 3] = NAN;
   x[6 * columns + 31] = -INFINITY;
   // Sequence 1 is at the end of a block and goes on in the next; sequence 0 ends within one. The last tokens are
@@ -82,8 +84,9 @@ void check_store(const StoreCase& c, const Kernel& kernel) {
   }
   const Buffer<float> from{std::span<const float>(x)};
   const Buffer<int> counts = Buffer<int>::of({-1, kTokens, -1, -1});
-  KvRows pool(c.type, 2 * kTableBlocks, c.heads.heads, c.block_tokens, dim),
-      expected(c.type, 2 * kTableBlocks, c.heads.heads, c.block_tokens, dim);
+  const bool fnuz = c.wave == 64;
+  KvRows pool(c.type, 2 * kTableBlocks, c.heads.heads, c.block_tokens, dim, fnuz),
+      expected(c.type, 2 * kTableBlocks, c.heads.heads, c.block_tokens, dim, fnuz);
   const KernelArgs args({from.data(), counts.data(), pool.data(), positions.data(), sequences.data(), tables.data()});
   const auto stored = run_in_all_orders(kernel, args, [] {}, [&] { return bytes_of(pool.memory()); });
   for (int t = 0; t < 18; ++t)
@@ -107,7 +110,10 @@ TEST_CASE("epilogues store keys and values in each type of the cache, byte for b
   const Choice<6> sizes{std::size(kHeads), std::size(kTypes), std::size(kBlockTokens), std::size(kBlockRows), 2,
                         std::size(kWaves)};
   const auto fits = [](const Choice<6>& at) {
-    return kHeads[at[0]].heads * kHeads[at[0]].dim % kBlockRows[at[3]] == 0;
+    constexpr int kUnit = 32;  // of the types with scales
+    const auto [heads, dim] = kHeads[at[0]];
+    const bool scaled = kTypes[at[1]] == DType::kQ8_0 || kTypes[at[1]] == DType::kQ4_0;
+    return heads * dim % kBlockRows[at[3]] == 0 && (!scaled || (dim % kUnit == 0 && kBlockRows[at[3]] % kUnit == 0));
   };
   std::vector<StoreCase> cases;
   for (const auto& at : cases_of(sizes, fits))

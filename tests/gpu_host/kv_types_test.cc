@@ -26,14 +26,37 @@ HostGpu with_q8_0(const TinyModel& model, const HostTarget& target, std::int64_t
 struct Type {
   DType dtype;
   double least, most;
+  HostTarget targets[2];
 };
-constexpr Type kGpuTypes[] = {{DType::kQ4_0, 80, 800}};  // (127 / 8)^2 = 252 for elements
+constexpr Type kGpuTypes[] = {{DType::kQ4_0, 80, 800, {kWave32, kWave64}},  // (127 / 8)^2 = 252 for elements
+                              {DType::kFp8, 5, 100, {{"gfx1201", 32}, {"gfx942", 64}}}};
 
 const TinyShape kShape{.width = 128, .heads = 4, .kv_heads = 2, .head_dim = 32};
 
 std::vector<float> on_cpu(const TinyModel& model, const std::vector<std::int32_t>& ids, DType type,
                           const std::vector<std::int32_t>& blocks = {0, 1, 2}) {
   return run_alone(*model.open(1, 4, {}, target_of_floats(), type), ids, 64, blocks);
+}
+
+/// A prompt's partial block is copied for a fork: the copy gives what its original gives, bit for bit, and both give
+/// what the whole sequence alone does by `alone`, within the bound of the fork's own kernels: codes of activations
+/// differ where a sum lies between two.
+template <class Alone>
+void check_copied_block(runtime::Executor& gpu, const TinyModel& model, Alone&& alone) {
+  const auto vocab = static_cast<std::size_t>(model.file().vocab);
+  const auto prompt = random_ids(45, model.file().vocab, 21);  // one full block and a partial one
+  const std::int32_t same[] = {1, 1}, ids[] = {1, 2};
+  const auto twice = after_copied_block(gpu, prompt, same);
+  CHECK(std::ranges::equal(std::span(twice).first(vocab), std::span(twice).last(vocab)));
+  const auto out = after_copied_block(gpu, prompt, ids);
+  std::vector<float> expected;
+  for (const auto id : ids) {
+    auto longer = prompt;
+    longer.push_back(id);
+    const auto whole = alone(longer);
+    expected.insert(expected.end(), whole.end() - static_cast<std::ptrdiff_t>(vocab), whole.end());
+  }
+  CHECK(nmse(out, expected) < 2e-5);
 }
 
 }  // namespace kv_types
@@ -60,24 +83,8 @@ TEST_CASE("gpu model: a q8_0 cache gives the CPU's logits with the same cache") 
 TEST_CASE("gpu model: a q8_0 cache's blocks are copied with their scales") {
   using namespace kv_types;
   const TinyModel model(kShape);
-  const auto vocab = static_cast<std::size_t>(model.file().vocab);
-  const auto prompt = random_ids(45, model.file().vocab, 21);  // one full block and a partial one
   auto gpu = with_q8_0(model, kWave32);
-  // The copy gives what its original gives, bit for bit.
-  const std::int32_t same[] = {1, 1}, ids[] = {1, 2};
-  const auto twice = after_copied_block(*gpu, prompt, same);
-  CHECK(std::ranges::equal(std::span(twice).first(vocab), std::span(twice).last(vocab)));
-  // And both what they should: one row alone may differ from the CPU's by as much as the bound, because codes of
-  // activations differ where a sum lies between two.
-  const auto out = after_copied_block(*gpu, prompt, ids);
-  std::vector<float> expected;
-  for (const auto id : ids) {
-    auto alone = prompt;
-    alone.push_back(id);
-    const auto whole = on_cpu(model, alone, DType::kQ8_0);
-    expected.insert(expected.end(), whole.end() - static_cast<std::ptrdiff_t>(vocab), whole.end());
-  }
-  CHECK(nmse(out, expected) < 2e-5);
+  check_copied_block(*gpu, model, [&](const auto& ids) { return on_cpu(model, ids, DType::kQ8_0); });
 }
 
 TEST_CASE("gpu model: families with heads of 32 columns store and read a q8_0 cache: QK norms, windows") {
@@ -104,7 +111,7 @@ TEST_CASE(
   const double unit = nmse(on_cpu(model, ids, DType::kQ8_0), exact);
   const std::vector<std::int32_t> blocks{5, 2, 7};
   for (const auto& type : kGpuTypes)
-    for (const auto& target : {kWave32, kWave64}) {
+    for (const auto& target : type.targets) {
       CAPTURE(target.name, dtype_name(type.dtype));
       auto rows = with_cache(model, type.dtype, target, 1, kByRows),
            tiles = with_cache(model, type.dtype, target, 1, kByTiles);
@@ -123,24 +130,11 @@ TEST_CASE(
 TEST_CASE("gpu model: blocks of types that CPUs do not have are copied whole") {
   using namespace kv_types;
   const TinyModel model(kShape);
-  const auto vocab = static_cast<std::size_t>(model.file().vocab);
-  const auto prompt = random_ids(45, model.file().vocab, 21);
   for (const auto& type : kGpuTypes) {
     CAPTURE(dtype_name(type.dtype));
-    auto gpu = with_cache(model, type.dtype, kWave32, 2, kByRows),
-         alone = with_cache(model, type.dtype, kWave32, 1, kByRows);
-    const std::int32_t same[] = {1, 1}, ids[] = {1, 2};
-    const auto twice = after_copied_block(*gpu, prompt, same);
-    CHECK(std::ranges::equal(std::span(twice).first(vocab), std::span(twice).last(vocab)));
-    const auto out = after_copied_block(*gpu, prompt, ids);
-    std::vector<float> expected;
-    for (const auto id : ids) {
-      auto longer = prompt;
-      longer.push_back(id);
-      const auto whole = run_alone(*alone, longer, 64, {0, 1});
-      expected.insert(expected.end(), whole.end() - static_cast<std::ptrdiff_t>(vocab), whole.end());
-    }
-    CHECK(nmse(out, expected) < 2e-5);
+    auto gpu = with_cache(model, type.dtype, type.targets[0], 2, kByRows),
+         alone = with_cache(model, type.dtype, type.targets[0], 1, kByRows);
+    check_copied_block(*gpu, model, [&](const auto& ids) { return run_alone(*alone, ids, 64, {0, 1}); });
   }
 }
 
@@ -152,12 +146,12 @@ TEST_CASE("gpu model: families store and read types that CPUs do not have: QK no
   const double unit = nmse(on_cpu(qwen3, family_tokens(), DType::kQ8_0, {0}), exact);
   for (const auto& type : kGpuTypes) {
     CAPTURE(dtype_name(type.dtype));
-    auto gpu = with_cache(qwen3, type.dtype, kWave32, 1);
+    auto gpu = with_cache(qwen3, type.dtype, type.targets[0], 1);
     const double factor = nmse(run_alone(*gpu, family_tokens(), 64, {1}), exact) / unit;
     INFO("the type costs " << factor << " times what q8_0 does, " << unit);
     CHECK((factor > type.least && factor < type.most));
     // A choice of experts magnifies what the type costs.
-    auto by_rows = with_cache(windows, type.dtype, kWave32, 1, kByRows);
+    auto by_rows = with_cache(windows, type.dtype, type.targets[0], 1, kByRows);
     CHECK(nmse(run_alone(*by_rows, family_tokens(), 64, {1}), run_alone(*by_rows, family_tokens(), 1, {1})) < 2e-5);
   }
 }

@@ -89,7 +89,8 @@ void change_behind(driver::NullControl& control, const std::string& entry, Chang
 }  // namespace
 
 TEST_CASE("self-test: all primitives pass on this machine") {
-  for (const auto& target : {kWave32, kWave64}) {
+  // Without 8-bit floats, and with those of either encoding.
+  for (const auto& target : {kWave32, kWave64, HostTarget{"gfx1201", 32}, HostTarget{"gfx942", 64}}) {
     CAPTURE(target.name);
     const auto results = HostCard(target).test(host_compiler());
     CHECK(details(results).empty());

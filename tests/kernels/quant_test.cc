@@ -1,8 +1,11 @@
 // The block formats, q8a activation quantisation and the x16 weight layout are exact to their definitions.
 
+#include "kernels/quant/fp8.h"
 #include "tests/kernels/support.h"
 
 #include <limits>
+#include <type_traits>
+#include <vector>
 
 using namespace forge;
 using namespace forge::quant;
@@ -49,6 +52,39 @@ TEST_CASE("f32 narrows to the nearest f16, ties to even") {
   }
   REQUIRE(f16_of_f32(1e30f) == 0x7c00);
   REQUIRE(f16_of_f32(1e-30f) == 0);
+}
+
+TEMPLATE_TEST_CASE("8-bit floats: each code has its number, and f32 narrows to the nearest one, ties to even", "",
+                   E4M3<false>, E4M3<true>) {
+  constexpr bool kFnuz = std::is_same_v<TestType, E4M3<true>>;
+  constexpr int kCodes = kFnuz ? 128 : 127, kSign = 128;  // codes that are numbers and not negative
+  const auto by_definition = [](int code) {
+    const int exponent = code / 8, mantissa = code % 8, bias = kFnuz ? 8 : 7;
+    return std::ldexp(exponent == 0 ? mantissa : mantissa + 8, std::max(exponent, 1) - bias - 3);
+  };
+  const auto narrow = [](double value) { return static_cast<int>(TestType::of_f32(static_cast<float>(value))); };
+  for (int code = 0; code < kCodes; ++code) {
+    const auto number = by_definition(code);
+    REQUIRE(static_cast<double>(TestType::to_f32(static_cast<std::uint8_t>(code))) == number);
+    REQUIRE(narrow(number) == code);
+    const int negative = kFnuz && code == 0 ? 0 : code + kSign;
+    REQUIRE(narrow(-number) == negative);
+    if (code > 0) REQUIRE(static_cast<double>(TestType::to_f32(static_cast<std::uint8_t>(negative))) == -number);
+    if (code + 1 == kCodes) break;
+    const auto middle = static_cast<float>((number + by_definition(code + 1)) / 2);
+    REQUIRE(narrow(middle) == (code % 2 == 0 ? code : code + 1));
+    REQUIRE(narrow(std::nextafter(middle, 0.0F)) == code);
+    REQUIRE(narrow(std::nextafter(middle, 1e9F)) == code + 1);
+  }
+  CHECK(by_definition(kCodes - 1) == (kFnuz ? 240 : 448));
+  for (const double large : {kFnuz ? 241.0 : 449.0, 256.0 * (kFnuz ? 1 : 2), 1e30, static_cast<double>(INFINITY)}) {
+    CHECK(narrow(large) == kCodes - 1);
+    CHECK(narrow(-large) == kCodes - 1 + kSign);
+  }
+  for (const int nan : kFnuz ? std::vector{kSign} : std::vector{kCodes, kCodes + kSign})
+    CHECK(std::isnan(TestType::to_f32(static_cast<std::uint8_t>(nan))));
+  CHECK(std::isnan(TestType::to_f32(TestType::of_f32(NAN))));
+  CHECK(narrow(-1e-30) == (kFnuz ? 0 : kSign));
 }
 
 TEST_CASE("f32 narrows to the nearest bf16, ties to even") {

@@ -62,6 +62,19 @@ TEST_CASE("auto takes the card with the most memory that forge has kernels for")
   CHECK(choice.target == "gfx1100");
 }
 
+TEST_CASE("a KV cache in a type that neither device has stays with the GPU, whose types the error names") {
+  Machine machine;
+  machine.with(Vendor::kAmd, {.arch = "gfx1100"});
+  for (const auto type : {DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kFp8}) {
+    const auto choice = device_for_kv_type(machine.choose("auto"), type);
+    CHECK(choice.target == "gfx1100");
+    CHECK(choice.gpu);
+    CHECK(choice.cpu_reason.empty());
+  }
+  CHECK(!codegen::supports_kv_type("gfx1100", DType::kFp8));
+  CHECK(device_for_kv_type(machine.choose("cpu"), DType::kFp8).target == codegen::host_target());
+}
+
 TEST_CASE("without a usable card auto is the CPU, with the reason in one line") {
   Machine machine;
   const auto why = [&] {

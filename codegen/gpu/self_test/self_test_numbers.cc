@@ -7,13 +7,15 @@
 #include "codegen/gpu/self_test/self_test_kernels.h"
 #include "kernels/gpu/self_test/self_test_io.h"
 #include "kernels/quant/f16.h"
+#include "kernels/quant/fp8.h"
 
 namespace forge::codegen {
 namespace {
 
 using namespace gpu::self_test;
 
-/// Edge cases of conversions and arithmetic: zeros, subnormals, rounding ties, the largest f16 values, infinities, NaN.
+/// Edge cases of conversions and arithmetic: zeros, subnormals, rounding ties, the largest f16 values, infinities, NaN;
+/// then ties, subnormals and the largest values of 8-bit floats.
 constexpr float kEdges[] = {0.0F,
                             -0.0F,
                             1.0F,
@@ -48,7 +50,19 @@ constexpr float kEdges[] = {0.0F,
                             8388609.0F,
                             std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity(),
-                            std::numeric_limits<float>::quiet_NaN()};
+                            std::numeric_limits<float>::quiet_NaN(),
+                            0x1.1p0F,
+                            0x1.3p0F,
+                            0x1p-9F,
+                            0x1p-10F,
+                            0x1.8p-9F,
+                            0x1p-11F,
+                            232.0F,
+                            240.0F,
+                            248.0F,
+                            448.0F,
+                            -464.0F,
+                            480.0F};
 
 /// [NumberInput][kNumbers].
 struct Inputs {
@@ -157,6 +171,18 @@ std::uint32_t expected(const Inputs& in, int r, std::size_t i) {
   }
 }
 
+/// The expected word of an fp8 result.
+template <bool Fnuz>
+std::uint32_t expected_fp8(const Inputs& in, int r, std::size_t i) {
+  using Fp8 = quant::E4M3<Fnuz>;
+  const auto number = [&](int byte) { return Fp8::to_f32(static_cast<std::uint8_t>(in.word(kWordA, i) >> 8 * byte)); };
+  if (r == kFp8Pair) return word_of(Fp8::to_f32(Fp8::of_f32(in.number(kAnyX, i))));
+  if (r == kFp8Pair + 1) return word_of(Fp8::to_f32(Fp8::of_f32(in.number(kMildY, i))));
+  if (r < kFp8Halves) return word_of(number(r - kFp8Numbers));
+  const int first = 2 * (r - kFp8Halves);
+  return half_pair(number(first), number(first + 1));
+}
+
 struct Row {
   int result;
   const char* name;
@@ -190,6 +216,16 @@ constexpr Row kRows[] = {
     {kMax, "max_of", SelfTestMatch::kFloats},
     {kOpaque, "opaque", SelfTestMatch::kWords},
 };
+constexpr Row kFp8Rows[] = {
+    {kFp8Pair + 0, "fp8_pair, low", SelfTestMatch::kFloats},
+    {kFp8Pair + 1, "fp8_pair, high", SelfTestMatch::kFloats},
+    {kFp8Numbers + 0, "fp8_numbers, 0", SelfTestMatch::kFloats},
+    {kFp8Numbers + 1, "fp8_numbers, 1", SelfTestMatch::kFloats},
+    {kFp8Numbers + 2, "fp8_numbers, 2", SelfTestMatch::kFloats},
+    {kFp8Numbers + 3, "fp8_numbers, 3", SelfTestMatch::kFloats},
+    {kFp8Halves + 0, "fp8_halves<0>", SelfTestMatch::kHalfPairs},
+    {kFp8Halves + 1, "fp8_halves<1>", SelfTestMatch::kHalfPairs},
+};
 
 }  // namespace
 
@@ -208,16 +244,19 @@ SelfTestKernel self_test_numbers(const GpuTarget& target) {
   for (std::uint32_t half = 0; half < 65536; ++half)
     halves.expected.push_back(word_of(quant::f32_of_f16(static_cast<std::uint16_t>(half))));
   kernel.sections.push_back(std::move(halves));
-  for (const auto& row : kRows) {
-    if (row.result == kPermute && !target.permutes) continue;
+  const auto add = [&](const Row& row, auto&& expected_of) {
     SelfTestSection section{.name = row.name,
                             .first = static_cast<std::size_t>(row.result) * kNumbers,
                             .match = row.match,
                             .relative = row.relative,
                             .absolute = row.absolute};
-    for (std::size_t i = 0; i < kNumbers; ++i) section.expected.push_back(expected(in, row.result, i));
+    for (std::size_t i = 0; i < kNumbers; ++i) section.expected.push_back(expected_of(in, row.result, i));
     kernel.sections.push_back(std::move(section));
-  }
+  };
+  for (const auto& row : kRows)
+    if (row.result != kPermute || target.permutes) add(row, expected);
+  for (const auto& row : kFp8Rows)
+    if (target.fp8 != Fp8Kind::kNone) add(row, target.fp8 == Fp8Kind::kFnuz ? expected_fp8<true> : expected_fp8<false>);
   return kernel;
 }
 

@@ -40,6 +40,10 @@ std::string_view macro_of(MatrixKind matrix) {
   return "FORGE_MATRIX_NONE";
 }
 
+std::string_view macro_of(Fp8Kind fp8) {
+  return fp8 == Fp8Kind::kOcp ? "FORGE_FP8_OCP" : fp8 == Fp8Kind::kFnuz ? "FORGE_FP8_FNUZ" : "FORGE_FP8_NONE";
+}
+
 }  // namespace
 
 std::string float_literal(float value) {
@@ -69,9 +73,9 @@ ConfigText& ConfigText::append(const ConfigText& other) {
 
 std::string target_macros(const GpuTarget& target) {
   return fmt::format(
-      "#define FORGE_WAVE {}\n#define FORGE_DOT {}\n#define FORGE_MATRIX {}\n#define FORGE_COPIES {:d}\n#define "
-      "FORGE_OVERLAPS {:d}\n",
-      target.wave, macro_of(target.dot), macro_of(target.matrix), target.copies, target.overlaps);
+      "#define FORGE_WAVE {}\n#define FORGE_DOT {}\n#define FORGE_MATRIX {}\n#define FORGE_FP8 {}\n#define "
+      "FORGE_COPIES {:d}\n#define FORGE_OVERLAPS {:d}\n",
+      target.wave, macro_of(target.dot), macro_of(target.matrix), macro_of(target.fp8), target.copies, target.overlaps);
 }
 
 namespace {

@@ -54,8 +54,8 @@ struct KernelText {
   std::int64_t min_blocks = 0;  ///< blocks that a unit should hold at once; 0: the compiler decides
 };
 
-/// The macros that describe the target, one definition per line: FORGE_WAVE, FORGE_DOT, FORGE_MATRIX, FORGE_COPIES and
-/// FORGE_OVERLAPS (kernels/gpu/prelude/prelude.h). Kernels depend on nothing else of the target's row.
+/// The macros that describe the target, one definition per line: FORGE_WAVE, FORGE_DOT, FORGE_MATRIX, FORGE_FP8,
+/// FORGE_COPIES and FORGE_OVERLAPS (kernels/gpu/prelude/prelude.h). Kernels depend on nothing else of the target's row.
 std::string target_macros(const GpuTarget& target);
 
 /// The whole source. The kernel's name is `stem` (letters, digits, '_') and a hash of the text after the includes.

@@ -11,6 +11,8 @@
 // FORGE_WAVE      lanes of a wave (a warp on NVIDIA): 32 or 64
 // FORGE_DOT       instruction that sums four int8 products: FORGE_DOT_NONE, _SDOT4, _SUDOT4 (AMD), _DP4A (NVIDIA)
 // FORGE_MATRIX    matrix instructions: FORGE_MATRIX_NONE, _MFMA_GFX90A, _MFMA_GFX942, _WMMA_GFX11, _WMMA_GFX12, _MMA
+// FORGE_FP8       8-bit floats that it converts: FORGE_FP8_NONE, _OCP, _FNUZ (kernels/quant/fp8.h). With none the
+//                 fp8_* functions do not exist
 // FORGE_COPIES    1: the target has asynchronous copies from global to shared memory (cp.async)
 // FORGE_OVERLAPS  1: a kernel can start before the kernel that it depends on has ended (griddepcontrol)
 //
@@ -44,9 +46,9 @@
 // this. A branch or loop around a shuffle must be scalar. Where the compiler cannot prove that a condition is the same
 // in all lanes, pass it through uniform(); tests/exec_mask checks the machine code.
 
-#if !defined(FORGE_WAVE) || !defined(FORGE_DOT) || !defined(FORGE_MATRIX) || !defined(FORGE_COPIES) || \
-    !defined(FORGE_OVERLAPS)
-#error "a specialised source defines FORGE_WAVE, FORGE_DOT, FORGE_MATRIX, FORGE_COPIES and FORGE_OVERLAPS"
+#if !defined(FORGE_WAVE) || !defined(FORGE_DOT) || !defined(FORGE_MATRIX) || !defined(FORGE_FP8) || \
+    !defined(FORGE_COPIES) || !defined(FORGE_OVERLAPS)
+#error "a specialised source defines FORGE_WAVE, FORGE_DOT, FORGE_MATRIX, FORGE_FP8, FORGE_COPIES and FORGE_OVERLAPS"
 #endif
 // Numbered from 1, because the preprocessor takes an unknown name for 0, which the check below then refuses.
 #define FORGE_DOT_NONE 1
@@ -59,8 +61,11 @@
 #define FORGE_MATRIX_WMMA_GFX11 4
 #define FORGE_MATRIX_WMMA_GFX12 5
 #define FORGE_MATRIX_MMA 6
-#if FORGE_DOT < FORGE_DOT_NONE || FORGE_MATRIX < FORGE_MATRIX_NONE
-#error "FORGE_DOT or FORGE_MATRIX has an unknown value"
+#define FORGE_FP8_NONE 1
+#define FORGE_FP8_OCP 2
+#define FORGE_FP8_FNUZ 3
+#if FORGE_DOT < FORGE_DOT_NONE || FORGE_MATRIX < FORGE_MATRIX_NONE || FORGE_FP8 < FORGE_FP8_NONE
+#error "FORGE_DOT, FORGE_MATRIX or FORGE_FP8 has an unknown value"
 #endif
 
 #if defined(__HIP__)

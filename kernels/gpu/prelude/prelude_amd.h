@@ -186,6 +186,29 @@ FORGE_DEVICE u32 f16_pair(float low, float high) {
 FORGE_DEVICE u32 f16_pair_quickly(float low, float high) {
   return __builtin_bit_cast(u32, __builtin_amdgcn_cvt_pkrtz(low, high));
 }
+#if FORGE_FP8 != FORGE_FP8_NONE
+/// Rounds two floats to 8-bit floats in the target's encoding, and packs them in 16 bits, `low` in the low byte. They
+/// saturate; NaN stays NaN.
+FORGE_DEVICE u32 fp8_pair(float low, float high) {
+  constexpr float kMost = FORGE_FP8 == FORGE_FP8_FNUZ ? 240.0f : 448.0f;  // the instruction may make NaN of more
+  const auto within = [](float value) {
+    return value != value ? value : __builtin_amdgcn_fmed3f(value, -kMost, kMost);
+  };
+  return static_cast<u32>(__builtin_amdgcn_cvt_pk_fp8_f32(within(low), within(high), 0, false)) & 0xffffu;
+}
+/// The four 8-bit floats of a word; exact.
+FORGE_DEVICE F32x4 fp8_numbers(u32 word) {
+  const auto low = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(word), false);
+  const auto high = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(word), true);
+  return {{low[0], low[1], high[0], high[1]}};
+}
+/// 8-bit floats 2 I and 2 I + 1 of a word as two f16; exact.
+template <int I>
+FORGE_DEVICE u32 fp8_halves(u32 word) {
+  const auto two = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(word), I == 1);
+  return f16_pair_quickly(two[0], two[1]);
+}
+#endif
 /// The larger ones of two packed f16 that are not negative.
 FORGE_DEVICE u32 larger_halves(u32 a, u32 b) {
   using Two = u16 __attribute__((ext_vector_type(2)));

@@ -27,7 +27,7 @@
 
 #include "kernels/gpu/host_lanes.h"
 #include "kernels/gpu/prelude/prelude_types.h"
-#include "kernels/quant/f16.h"
+#include "kernels/quant/fp8.h"
 
 namespace forge::gpu {
 
@@ -148,6 +148,21 @@ inline u32 f16_pair_quickly(float low, float high) {
   };
   return half(low) | half(high) << 16;
 }
+#if FORGE_FP8 != FORGE_FP8_NONE
+using Fp8 = quant::E4M3<FORGE_FP8 == FORGE_FP8_FNUZ>;
+inline u32 fp8_pair(float low, float high) {
+  return Fp8::of_f32(low) | static_cast<u32>(Fp8::of_f32(high)) << 8;
+}
+inline F32x4 fp8_numbers(u32 word) {
+  const auto number = [&](int i) { return Fp8::to_f32(static_cast<u8>(word >> 8 * i)); };
+  return {{number(0), number(1), number(2), number(3)}};
+}
+template <int I>
+u32 fp8_halves(u32 word) {
+  const F32x4 numbers = fp8_numbers(word);
+  return f16_pair(numbers.at[2 * I], numbers.at[2 * I + 1]);
+}
+#endif
 inline u32 larger_halves(u32 a, u32 b) {
   const u32 low = (a & 0xffff) > (b & 0xffff) ? a & 0xffff : b & 0xffff;
   return low | (a >> 16 > b >> 16 ? a & 0xffff0000 : b & 0xffff0000);

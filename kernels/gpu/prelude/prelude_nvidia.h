@@ -155,6 +155,24 @@ FORGE_DEVICE u16 f16_of_f32(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
+#if FORGE_FP8 != FORGE_FP8_NONE
+FORGE_DEVICE u32 fp8_pair(float low, float high) {
+  u16 pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+template <int I>
+FORGE_DEVICE u32 fp8_halves(u32 word) {
+  u32 halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<u16>(I == 0 ? word : word >> 16)));
+  return halves;
+}
+FORGE_DEVICE F32x4 fp8_numbers(u32 word) {
+  const u32 low = fp8_halves<0>(word), high = fp8_halves<1>(word);
+  return {{f32_of_f16(static_cast<u16>(low)), f32_of_f16(static_cast<u16>(low >> 16)),
+           f32_of_f16(static_cast<u16>(high)), f32_of_f16(static_cast<u16>(high >> 16))}};
+}
+#endif
 FORGE_DEVICE float exp2_of(float value) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));

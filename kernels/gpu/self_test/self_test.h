@@ -162,6 +162,12 @@ struct SelfTestNumbers {
     put(args, kByte + 2, byte_number<2>(a) - kByteBias);
     put(args, kByte + 3, byte_number<3>(a) - kByteBias);
     put(args, kOpaque, static_cast<u32>(opaque(static_cast<int>(a))));
+#if FORGE_FP8 != FORGE_FP8_NONE
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) put(args, kFp8Numbers + i, fp8_numbers(a).at[i]);
+    put(args, kFp8Halves, fp8_halves<0>(a));
+    put(args, kFp8Halves + 1, fp8_halves<1>(a));
+#endif
   }
 
   FORGE_DEVICE static void floats(const Args& args, float any_x, float any_y, float x, float y, float z) {
@@ -182,6 +188,11 @@ struct SelfTestNumbers {
     put(args, kAbs, abs_of(any_x));
     put(args, kMin, min_of(any_x, any_y));
     put(args, kMax, max_of(any_x, any_y));
+#if FORGE_FP8 != FORGE_FP8_NONE
+    const F32x4 back = fp8_numbers(fp8_pair(any_x, y));
+    put(args, kFp8Pair, back.at[0]);
+    put(args, kFp8Pair + 1, back.at[1]);
+#endif
   }
 };
 

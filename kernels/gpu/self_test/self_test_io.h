@@ -72,7 +72,11 @@ enum NumberResult {
   kMin,  ///< any x and y
   kMax,
   kOpaque,  ///< word a
-  kNumberResults
+  // Only of targets with 8-bit floats.
+  kFp8Pair,                      ///< any x and mild y, as 8-bit floats and back
+  kFp8Numbers = kFp8Pair + 2,    ///< the four of word a
+  kFp8Halves = kFp8Numbers + 4,  ///< the same in two pairs of f16
+  kNumberResults = kFp8Halves + 2
 };
 
 // ---- SelfTestMemory: result s of thread t of the grid is out[s * threads + t]; inputs: 16 bytes per thread

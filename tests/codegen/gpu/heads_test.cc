@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include "codegen/compile.h"
 #include "codegen/gpu/gpu_target.h"
 #include "ir/builder.h"
 #include "passes/schedule/bind_variants.h"
@@ -120,7 +121,8 @@ TEST_CASE("attention makes heads only if nothing else reads them, they are whole
 
 TEST_CASE("kernels that make heads keep arguments and values in registers") {
   for (const GpuTarget* target : compilable({"gfx900", "gfx90a", "gfx1030", "gfx1100", "gfx1201", "gfx942", "sm_90"}))
-    for (const auto type : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
+    for (const auto type : {DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kFp8}) {
+      if (!supports_kv_type(target->name, type)) continue;
       KernelSet kernels;
       for (const Layer& layer : {Layer{.heads = 32, .kv_heads = 4, .head_dim = 128},
                                  Layer{.heads = 8, .kv_heads = 4, .head_dim = 256, .norm_values = true},

@@ -58,13 +58,21 @@ TEST_CASE("every row is complete") {
 TEST_CASE("the generated prologue defines everything that kernels need of their target") {
   CHECK(target_macros(*find_target("gfx1152")) ==
         "#define FORGE_WAVE 32\n#define FORGE_DOT FORGE_DOT_SUDOT4\n#define FORGE_MATRIX FORGE_MATRIX_WMMA_GFX11\n"
-        "#define FORGE_COPIES 0\n#define FORGE_OVERLAPS 0\n");
+        "#define FORGE_FP8 FORGE_FP8_NONE\n#define FORGE_COPIES 0\n#define FORGE_OVERLAPS 0\n");
   CHECK(target_macros(*find_target("gfx908")) ==
         "#define FORGE_WAVE 64\n#define FORGE_DOT FORGE_DOT_SDOT4\n#define FORGE_MATRIX FORGE_MATRIX_NONE\n"
-        "#define FORGE_COPIES 0\n#define FORGE_OVERLAPS 0\n");
+        "#define FORGE_FP8 FORGE_FP8_NONE\n#define FORGE_COPIES 0\n#define FORGE_OVERLAPS 0\n");
   CHECK(target_macros(*find_target("sm_90")) ==
         "#define FORGE_WAVE 32\n#define FORGE_DOT FORGE_DOT_DP4A\n#define FORGE_MATRIX FORGE_MATRIX_MMA\n"
-        "#define FORGE_COPIES 1\n#define FORGE_OVERLAPS 1\n");
+        "#define FORGE_FP8 FORGE_FP8_OCP\n#define FORGE_COPIES 1\n#define FORGE_OVERLAPS 1\n");
+}
+
+TEST_CASE("8-bit floats have the encoding of the target's instructions") {
+  for (const char* name : {"gfx950", "gfx1200", "gfx1201", "sm_89", "sm_90", "sm_100", "sm_120"})
+    CHECK(find_target(name)->fp8 == Fp8Kind::kOcp);
+  CHECK(find_target("gfx942")->fp8 == Fp8Kind::kFnuz);
+  for (const char* name : {"gfx900", "gfx908", "gfx90a", "gfx1030", "gfx1100", "gfx1151", "sm_75", "sm_80", "sm_86"})
+    CHECK(find_target(name)->fp8 == Fp8Kind::kNone);
 }
 
 TEST_CASE("kernels query only their target's row") {
