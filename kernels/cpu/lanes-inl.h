@@ -300,6 +300,8 @@ struct Lanes {
   }
   FORGE_INLINE static I lookup(Table levels, I codes) { return _mm256_shuffle_epi8(levels, codes); }
   FORGE_INLINE static I pairs(I u, I s) { return _mm256_maddubs_epi16(u, s); }
+  FORGE_INLINE static I magnitudes(I a) { return _mm256_abs_epi8(a); }
+  FORGE_INLINE static I with_signs(I a, I b) { return _mm256_sign_epi8(a, b); }
   FORGE_INLINE static I add_16(I a, I b) { return _mm256_add_epi16(a, b); }
   FORGE_INLINE static I widen(I a, I factor) { return _mm256_madd_epi16(a, factor); }
   FORGE_INLINE static I shorts(short w) { return _mm256_set1_epi16(w); }
@@ -317,6 +319,9 @@ struct Lanes {
 
 #endif
 
+/// Registers of a group's rows that a kernel multiplies together. AVX2's two share each load of x.
+inline constexpr int kRowRegisters = Lanes::kRows == 8 ? 2 : 1;
+
 /// What must be subtracted from raw values up to `largest` before Dot::add. NEON's dots are signed by signed, so values
 /// above 127 are stored less 128 there; all other classes take unsigned bytes.
 constexpr unsigned dot_bias([[maybe_unused]] unsigned largest) {
@@ -327,15 +332,23 @@ constexpr unsigned dot_bias([[maybe_unused]] unsigned largest) {
 #endif
 }
 
-/// How many words of weight bytes up to `largest` vpmaddubsw can sum in 16 bits, for |x| <= 127: 4 (the words of a
-/// 16-column sub-block), 1, or 0 if even a single word could saturate. Classes whose dot adds exactly in 32 bits return
-/// 4 for every format, so that all formats share one instantiation.
+/// How many words of weight bytes up to `largest` vpmaddubsw can sum in 16 bits, for |x| <= 127: 8 (the words of a
+/// 32-column sub-block), 4, 2, 1, or 0 if even a single word could saturate. Classes whose dot adds exactly in 32 bits
+/// return 4 for every format, so that all formats share one instantiation.
 constexpr int words_in_shorts(unsigned largest) {
 #if defined(__AVX512VNNI__) || defined(FORGE_CPU_GENERIC) || defined(__aarch64__)
   return largest > 0 ? 4 : 0;
 #else
   const unsigned words = 32767 / (2 * 127 * largest);
-  return words >= 4 ? 4 : words >= 1 ? 1 : 0;
+  return words >= 8 ? 8 : words >= 4 ? 4 : words >= 2 ? 2 : words >= 1 ? 1 : 0;
+#endif
+}
+
+/// Keeps a sum from being added in another order: a tree of partial sums needs registers that a tile does not have.
+template <class I>
+FORGE_INLINE void keep_order([[maybe_unused]] I& sum) {
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(FORGE_CPU_GENERIC)
+  asm("" : "+x"(sum));
 #endif
 }
 
@@ -374,7 +387,9 @@ struct Dot {
       high = Lanes::add_16(high, Lanes::pairs(Lanes::and_(Lanes::right<4>(u), nibble), all));
     } else {
       low = word % kShorts == 0 ? Lanes::pairs(u, all) : Lanes::add_16(low, Lanes::pairs(u, all));
-      if (word % kShorts == kShorts - 1) sum = Lanes::plus(sum, Lanes::widen(low, Lanes::shorts(1)));
+      keep_order(low);
+      if (word % kShorts == kShorts - 1 || word == kWords - 1)
+        sum = Lanes::plus(sum, Lanes::widen(low, Lanes::shorts(1)));
     }
   }
   FORGE_INLINE I total() const {

@@ -93,36 +93,50 @@ void one_row(const std::uint8_t* group, std::size_t units, const RowOfX& row_of_
   constexpr int kSub = Block::kSub, kParts = 32 / kSub, kWords = kSub / 4;
   constexpr int kShorts = words_in_shorts(quant::raw_max<Block>());
   const Lanes::Table levels = Lanes::table(Levels<Block>::kBytes.at);
-  for (int row = 0; row < 16; row += Lanes::kRows) {
+  for (int first_row = 0; first_row < 16; first_row += kRowRegisters * Lanes::kRows) {
     const std::uint8_t* unit = group;
     RowOfX x = row_of_x;
-    Lanes::F sum = first ? Lanes::all(0.0f) : Lanes::load_floats(out + row);
+    Lanes::F sums[kRowRegisters];
+    const auto row_of = [&](int r) FORGE_INLINE_BODY { return first_row + r * Lanes::kRows; };
+#pragma GCC unroll 2
+    for (int r = 0; r < kRowRegisters; ++r) sums[r] = first ? Lanes::all(0.0f) : Lanes::load_floats(out + row_of(r));
     for (std::size_t u = 0; u < units; ++u, unit += Unit::kBytes) {
-      Lanes::F d, m;
-      unit_halves<Block>(unit, row, d, m);
+      Lanes::F d[kRowRegisters], m[kRowRegisters];
+#pragma GCC unroll 2
+      for (int r = 0; r < kRowRegisters; ++r) unit_halves<Block>(unit, row_of(r), d[r], m[r]);
       unrolled<static_cast<int>(Unit::kParts)>([&]<int p>() FORGE_INLINE_BODY {
-        if (row == 0) fetch_piece<Unit::kBytes, p, static_cast<int>(Unit::kParts)>(unit);
-        const std::uint8_t* codes = unit + p * Unit::kPartBytes + 4 * row;
+        if (first_row == 0) fetch_piece<Unit::kBytes, p, static_cast<int>(Unit::kParts)>(unit);
+        const std::uint8_t* codes = unit + p * Unit::kPartBytes;
         const Lanes::F x_scale = Lanes::all(load_f32(x.scales + 4 * p));
         unrolled<kParts>([&]<int s>() FORGE_INLINE_BODY {
           constexpr int kPart = p * kParts + s;
-          Dot<kShorts, kWords> dot;
-          if constexpr (!Block::kMinimum) dot.sum = Lanes::words(load_i32(x.sums + 4 * kPart));
+          Dot<kShorts, kWords> dots[kRowRegisters];
+          if constexpr (!Block::kMinimum)
+#pragma GCC unroll 2
+            for (int r = 0; r < kRowRegisters; ++r) dots[r].sum = Lanes::words(load_i32(x.sums + 4 * kPart));
           unrolled<kWords>([&]<int w>() FORGE_INLINE_BODY {
             constexpr int kWord = s * kWords + w;
-            dot.add(w, quant::x16_word<Block, kWord, Lanes>(codes, levels), load_i32(x.quants + 32 * p + 4 * kWord));
+            const std::int32_t word_of_x = load_i32(x.quants + 32 * p + 4 * kWord);
+#pragma GCC unroll 2
+            for (int r = 0; r < kRowRegisters; ++r)
+              dots[r].add(w, quant::x16_word<Block, kWord, Lanes>(codes + 4 * row_of(r), levels), word_of_x);
           });
-          Lanes::F scale, offset;
-          part_scale<Block, kPart>(unit, d, m, row, scale, offset);
-          sum = Lanes::fused(Lanes::times(scale, x_scale), Lanes::to_float(dot.total()), sum);
-          if constexpr (Block::kMinimum) sum = Lanes::fused(offset, Lanes::all(load_f32(x.sums + 4 * kPart)), sum);
+#pragma GCC unroll 2
+          for (int r = 0; r < kRowRegisters; ++r) {
+            Lanes::F scale, offset;
+            part_scale<Block, kPart>(unit, d[r], m[r], row_of(r), scale, offset);
+            sums[r] = Lanes::fused(Lanes::times(scale, x_scale), Lanes::to_float(dots[r].total()), sums[r]);
+            if constexpr (Block::kMinimum)
+              sums[r] = Lanes::fused(offset, Lanes::all(load_f32(x.sums + 4 * kPart)), sums[r]);
+          }
         });
       });
       x.quants += 32 * Unit::kParts;
       x.scales += 4 * Unit::kParts;
       x.sums += 4 * Unit::kParts * kParts;
     }
-    Lanes::store_floats(out + row, sum);
+#pragma GCC unroll 2
+    for (int r = 0; r < kRowRegisters; ++r) Lanes::store_floats(out + row_of(r), sums[r]);
   }
 }
 
@@ -173,20 +187,25 @@ struct UnpackedTile {
   bool first;  ///< out holds nothing yet
 };
 
-/// T tokens by G groups. One load of x serves all G groups, so the load ports stay half idle.
+/// T tokens by G groups. One load of x serves all their registers of rows, so the load ports stay half idle.
 template <int kSub, bool kMinimum, int kShorts, int G, int T>
 void unpacked_rows(const UnpackedTile<kSub>& tile) {
-  constexpr int kParts = 32 / kSub, kWords = kSub / 4;
-  for (int row = 0; row < 16; row += Lanes::kRows) {
-    const std::uint8_t* lines = tile.groups + 4 * row;
-    const auto out = [&](int g, int t) FORGE_INLINE_BODY {
-      return tile.out + static_cast<std::size_t>(t) * tile.out_stride + 16 * g + row;
+  constexpr int kParts = 32 / kSub, kWords = kSub / 4, kRegisters = G * kRowRegisters;
+  for (int row = 0; row < 16; row += kRowRegisters * Lanes::kRows) {
+    const std::uint8_t* lines = tile.groups;
+    /// The first row of register r, and the offset of its group's strip.
+    const auto row_of = [&](int r) FORGE_INLINE_BODY { return row + r % kRowRegisters * Lanes::kRows; };
+    const auto strip_of = [&](int r) FORGE_INLINE_BODY {
+      return static_cast<std::size_t>(r / kRowRegisters) * kGroupStrip<kSub>;
     };
-    Lanes::F sums[G][T];
+    const auto out = [&](int r, int t) FORGE_INLINE_BODY {
+      return tile.out + static_cast<std::size_t>(t) * tile.out_stride + 16 * (r / kRowRegisters) + row_of(r);
+    };
+    Lanes::F sums[kRegisters][T];
 #pragma GCC unroll 2
-    for (int g = 0; g < G; ++g)
+    for (int r = 0; r < kRegisters; ++r)
 #pragma GCC unroll 12
-      for (int t = 0; t < T; ++t) sums[g][t] = tile.first ? Lanes::all(0.0f) : Lanes::load_floats(out(g, t));
+      for (int t = 0; t < T; ++t) sums[r][t] = tile.first ? Lanes::all(0.0f) : Lanes::load_floats(out(r, t));
     for (std::size_t p = 0; p < tile.parts; ++p, lines += kUnpackedBytes<kSub>) {
 #pragma GCC unroll 2
       for (int s = 0; s < kParts; ++s) {
@@ -194,42 +213,42 @@ void unpacked_rows(const UnpackedTile<kSub>& tile) {
         const auto quants_of = [&](int t) FORGE_INLINE_BODY {
           return reinterpret_cast<const std::uint8_t*>(tile.panels[t].quants) + 32 * p + kSub * s;
         };
-        Dot<kShorts, kWords> dots[G][T];
+        Dot<kShorts, kWords> dots[kRegisters][T];
         if constexpr (!kMinimum)
 #pragma GCC unroll 12
           for (int t = 0; t < T; ++t)
 #pragma GCC unroll 2
-            for (int g = 0; g < G; ++g) dots[g][t].sum = Lanes::words(static_cast<std::int32_t>(*sum_of(t)));
+            for (int r = 0; r < kRegisters; ++r) dots[r][t].sum = Lanes::words(static_cast<std::int32_t>(*sum_of(t)));
 #pragma GCC unroll 8
         for (int w = 0; w < kWords; ++w) {
-          Lanes::I bytes[G];
+          Lanes::I bytes[kRegisters];
 #pragma GCC unroll 2
-          for (int g = 0; g < G; ++g) bytes[g] = Lanes::load(lines + g * kGroupStrip<kSub> + 64 * (s * kWords + w));
+          for (int r = 0; r < kRegisters; ++r)
+            bytes[r] = Lanes::load(lines + strip_of(r) + 64 * (s * kWords + w) + 4 * row_of(r));
 #pragma GCC unroll 12
           for (int t = 0; t < T; ++t)
 #pragma GCC unroll 2
-            for (int g = 0; g < G; ++g) dots[g][t].add(w, bytes[g], load_i32(quants_of(t) + 4 * w));
+            for (int r = 0; r < kRegisters; ++r) dots[r][t].add(w, bytes[r], load_i32(quants_of(t) + 4 * w));
         }
 #pragma GCC unroll 2
-        for (int g = 0; g < G; ++g) {
-          const auto* floats =
-              reinterpret_cast<const float*>(lines - 4 * row + g * kGroupStrip<kSub> + 512 + 128 * s) + row;
+        for (int r = 0; r < kRegisters; ++r) {
+          const auto* floats = reinterpret_cast<const float*>(lines + strip_of(r) + 512 + 128 * s) + row_of(r);
           const Lanes::F scale = Lanes::load_floats(floats);
 #pragma GCC unroll 12
           for (int t = 0; t < T; ++t) {
             const Lanes::F step = Lanes::times(scale, Lanes::all(tile.panels[t].scales[p]));
-            sums[g][t] = Lanes::fused(step, Lanes::to_float(dots[g][t].total()), sums[g][t]);
+            sums[r][t] = Lanes::fused(step, Lanes::to_float(dots[r][t].total()), sums[r][t]);
             if constexpr (kMinimum)
-              sums[g][t] =
-                  Lanes::fused(Lanes::load_floats(floats + 16), Lanes::all(quant::f32_of_bits(*sum_of(t))), sums[g][t]);
+              sums[r][t] =
+                  Lanes::fused(Lanes::load_floats(floats + 16), Lanes::all(quant::f32_of_bits(*sum_of(t))), sums[r][t]);
           }
         }
       }
     }
 #pragma GCC unroll 2
-    for (int g = 0; g < G; ++g)
+    for (int r = 0; r < kRegisters; ++r)
 #pragma GCC unroll 12
-      for (int t = 0; t < T; ++t) Lanes::store_floats(out(g, t), sums[g][t]);
+      for (int t = 0; t < T; ++t) Lanes::store_floats(out(r, t), sums[r][t]);
   }
 }
 
@@ -277,7 +296,9 @@ void matmul_one_row(const CodesType& type, const std::byte* weights, std::size_t
 }
 
 /// Register tile of unpacked_rows: 6 tokens by two groups with AVX-512; 3 tokens by one group with NEON, where a group
-/// is four registers; otherwise 4 tokens by one register of rows.
+/// is four registers; 4 tokens by one group with AVX2; otherwise 4 tokens by one register of rows. Measured on Zen 3
+/// (AVX2, 8192x2048, 512 tokens, GMAC/s of one thread), 4 tokens by one register, and 2, 3 and 4 by two: Q4_K 77, 53,
+/// 97, 99; Q6_K 51, 52, 68, 72. One token (one_row), by one register and by two: Q4_K 26 and 35, Q6_K 18 and 23.
 inline constexpr int kUnpackedTokens = kLanes == 16 ? 6 : Lanes::kRows == 16 ? 3 : 4;
 inline constexpr int kUnpackedGroups = kLanes == 16 ? 2 : 1;
 inline constexpr std::size_t kPanelTokens = 96;  ///< their panels take 67 KiB of L2
