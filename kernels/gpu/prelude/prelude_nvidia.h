@@ -216,11 +216,12 @@ FORGE_DEVICE float abs_of(float value) {
 FORGE_DEVICE U32x4 load16(const void* from) {
   return *static_cast<const U32x4*>(from);
 }
+/// Volatile, or the compiler moves loads of weights behind the wait for the kernel before (see wait_for_producer).
 FORGE_DEVICE U32x4 load16_once(const void* from) {
   U32x4 value;
-  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(value.at[0]), "=r"(value.at[1]), "=r"(value.at[2]), "=r"(value.at[3])
-      : "l"(__cvta_generic_to_global(from)));
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.at[0]), "=r"(value.at[1]), "=r"(value.at[2]), "=r"(value.at[3])
+               : "l"(__cvta_generic_to_global(from)));
   return value;
 }
 FORGE_DEVICE U32x2 load8(const void* from) {
