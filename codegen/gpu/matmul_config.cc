@@ -49,18 +49,20 @@ std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rou
 }
 
 /// The same for one token where kernels overlap: blocks load their first batch while they wait for the kernel before,
-/// so of a small weight most is in that batch; floats, whose rows have many rounds, leave the memory to that kernel.
-/// Blocks of slots know their weights only after the wait. Measured on an H200 as tokens/s of whole models in Q4_K_M,
-/// Q8_0 and BF16, since a kernel that is timed alone has no other to wait for.
+/// so of a small weight most is in that batch. Blocks of slots know their weights only after the wait. Measured on an
+/// H200 as tokens/s of whole models in Q4_K_M, Q8_0 and BF16, since a kernel that is timed alone has no other to wait
+/// for.
 std::int64_t units_before_wait(DType weight, std::int64_t blocks, std::int64_t rounds, std::int64_t rows,
                                MatmulUse use) {
   constexpr std::int64_t kAlmostAll = 26, kMany = 13, kFew = 8;
   constexpr std::int64_t kOf512Threads = 19;  // which have fewer registers each
-  const bool codes = quant::is_plane_codes(weight), floats = is_float(weight);
+  constexpr std::int64_t kOfFloats = 16;
+  const bool codes = quant::is_plane_codes(weight);
   if (use == MatmulUse::kSlots) return codes ? rows : units_in_flight(weight, blocks, rounds, rows);
   if (codes && blocks <= kFewBlocks) return use == MatmulUse::kWholeRows ? kOf512Threads : kAlmostAll;
   if (codes && blocks <= kSomeBlocks) return kMany;
-  if (floats ? blocks <= kFewBlocks && rounds >= 4 : blocks > kSomeBlocks) return kFew;
+  if (is_float(weight)) return kOfFloats;
+  if (blocks > kSomeBlocks) return kFew;
   return units_in_flight(weight, blocks, rounds, rows);
 }
 
@@ -174,25 +176,25 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const bool whole_rows = use == MatmulUse::kWholeRows, wide = many || (whole_rows && target.overlaps);
   while (wide && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
 
-  // Threads of a block. Weights of floats (`fat`) need more loads in flight, so few blocks are made larger, and so are
-  // those of which one goes on alone with whole rows. Many blocks with short rows are made smaller, with many rows per
-  // team: small blocks get a place on a unit sooner. So are those of codes where kernels overlap (H200, tokens/s of an
-  // 8B model in Q4_K_M with 8 and 4 waves for [28672, 4096]: 627 and 648).
+  // Threads of a block. Weights of floats (`fat`) need more loads in flight, so few blocks are made larger unless their
+  // rows are short, and so are those of which one goes on alone with whole rows. Many blocks with short rows are made
+  // smaller, with many rows per team: small blocks get a place on a unit sooner. So are those of codes where kernels
+  // overlap (H200, tokens/s of an 8B model in Q4_K_M with 8 and 4 waves for [28672, 4096]: 627 and 648).
   const bool few_blocks = rows / block_rows <= kSomeBlocks;
   const bool fat = is_float(weight) && !ahead;
-  const bool short_rows =
-      fat && !few_blocks && out.lanes_per_row == target.wave && units <= kShortRounds * target.wave && tokens <= 2;
+  const bool short_rows = fat && out.lanes_per_row == target.wave && units <= kShortRounds * target.wave && tokens <= 2;
   const bool overlaps = target.overlaps && tokens == 1;
   const bool small_blocks =
       overlaps && quant::is_plane_codes(weight) && use == MatmulUse::kPlain && block_rows >= 32 && !few_blocks;
-  const auto threads = (fat && few_blocks) || whole_rows ? 2 * kThreadsWanted
-                       : short_rows || small_blocks      ? kThreadsWanted / 2
-                                                         : kThreadsWanted;
+  const bool large_blocks = whole_rows || (fat && few_blocks && !short_rows);
+  const auto threads = large_blocks                                  ? 2 * kThreadsWanted
+                       : (short_rows && !few_blocks) || small_blocks ? kThreadsWanted / 2
+                                                                     : kThreadsWanted;
   std::int64_t waves = std::max<std::int64_t>(1, threads / target.wave);
   while (waves > 1 && waves * teams * (many ? kRowsWithManyTokens : 1) > block_rows) waves /= 2;
   out.waves = tuned_positive(tuning, "waves", waves);
   const bool shares = tokens <= 2 && out.lanes_per_row == target.wave;
-  const std::int64_t rows_most = short_rows ? 16 : is_float(weight) ? 8 : 4;
+  const std::int64_t rows_most = is_float(weight) ? 8 : 4;
   out.waves_per_row =
       tuned_positive(tuning, "split", shares ? waves_per_row(rows_most, units, target.wave, out.waves, block_rows) : 1);
   check_split(out.waves_per_row, out.waves, "waves of a row");

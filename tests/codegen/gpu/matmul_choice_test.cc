@@ -76,8 +76,10 @@ TEST_CASE("decode where kernels overlap: the choices that were the fastest when 
   CHECK(of("sm_90", DType::kQ6_K, 2560, 10240, 16, MatmulUse::kWholeRows) == Choice{16, 2, 4, 2});  // 3 spill
   CHECK(of("sm_90", DType::kQ4_K, 1536, 2048, 32, MatmulUse::kSlots) == Choice{8, 1, 4, 1});
   CHECK(of("sm_90", DType::kQ8_0, 16384, 2048, 32) == Choice{8, 1, 4, 2});
-  CHECK(of("sm_90", DType::kBF16, 2048, 8192, 16) == Choice{16, 8, 8, 1});
-  CHECK(of("sm_90", DType::kBF16, 2048, 2048, 16) == Choice{16, 4, 4, 2});
+  CHECK(of("sm_90", DType::kBF16, 2048, 8192, 16) == Choice{16, 8, 8, 2});
+  CHECK(of("sm_90", DType::kBF16, 2048, 2048, 16) == Choice{8, 4, 8, 2});
+  CHECK(of("sm_90", DType::kBF16, 3072, 2048, 16) == Choice{8, 4, 8, 2});
+  CHECK(of("sm_90", DType::kBF16, 16384, 2048, 32) == Choice{4, 1, 8, 2});
   // Elsewhere a first batch is not loaded before the wait, and nothing has been measured.
   CHECK(of("sm_86", DType::kQ4_K, 4096, 14336, 16) == Choice{8, 2, 4, 1});
   CHECK(of("gfx1100", DType::kQ4_K, 28672, 4096, 32) == Choice{8, 1, 4, 2});
