@@ -1,8 +1,9 @@
-// The GPU executor's decode loop and sampling on the device. A step is two graph launches, `forward` and `sample`. The
-// sampled tokens arrive in pinned host memory, and their arrival also tells the host that the step is done:
+// The GPU executor's decode loop and sampling on the device. A step is one graph launch, or two if its masks are made
+// while its forward pass runs. The sampled tokens arrive in pinned host memory, and their arrival also tells the host
+// that the step is done:
 //
 //   ring in pinned memory, i32 [kSampledRing][rows]:     step 0 | step 1 | step 2 | ...
-//   submit(n): host fills line n with kNoToken, launches both graphs
+//   submit(n): host fills line n with kNoToken, launches the step
 //   sample kernel of step n: writes the tokens into line n % kSampledRing
 //   take(): waits until no entry of the oldest line is kNoToken
 
@@ -21,6 +22,13 @@ namespace forge::runtime {
 namespace {
 
 constexpr std::int32_t kNoToken = Sampler::kNoToken;  ///< ring entry that the step has not written yet
+
+/// True if one of the first `rows` rows has masks.
+bool any_masked(const RowMasks* masks, std::size_t rows) {
+  for (std::size_t row = 0; masks != nullptr && row < rows; ++row)
+    if (masks->is_masked(row)) return true;
+  return false;
+}
 
 }  // namespace
 
@@ -115,9 +123,10 @@ void GpuExecutor::start(const DecodeStart& start) {
   write_sampling(variant, start.samplers, start.masks, start.draws);
   upload_inputs(variant, sequences);
   copy_blocks(start.copies);
-  loop_ = {.variant = &variant, .sequences = sequences, .steps_max = static_cast<std::uint64_t>(start.steps_max)};
-  for (std::size_t s = 0; s < sequences && start.masks != nullptr; ++s)
-    loop_.masked = loop_.masked || start.masks->is_masked(s);
+  loop_ = {.variant = &variant,
+           .sequences = sequences,
+           .masked = any_masked(start.masks, sequences),
+           .steps_max = static_cast<std::uint64_t>(start.steps_max)};
 }
 
 /// Resets the step's line of the ring before the launch. The line is free: at most kInFlightMax steps are in flight.
@@ -127,8 +136,10 @@ void GpuExecutor::submit() {
             "RT-014", "a step is submitted while a loop runs, has room, and has steps left");
   const auto& variant = *loop_.variant;
   std::ranges::fill(tokens_of(loop_.submitted), kNoToken);
-  launch_forward(variant);
-  if (!loop_.masked) launch_sample(variant);
+  if (loop_.masked)
+    launch_forward(variant);
+  else
+    launch_step(variant);
   loop_.unsampled = loop_.masked;
   ++loop_.submitted;
 }
@@ -151,6 +162,16 @@ void GpuExecutor::launch_sample(const GpuVariant& variant) {
     graphs_[v].sample->launch(stream_).check(kDoing);
 }
 
+/// Launches a step's forward pass and its sampling.
+void GpuExecutor::launch_step(const GpuVariant& variant) {
+  if (timer_) {
+    launch_forward(variant);
+    launch_sample(variant);
+  } else {
+    graphs_[index_of(variant)].step->launch(stream_).check("running a step");
+  }
+}
+
 /// Runs one step outside of a loop. Its tokens are in line 0 of the ring, because the uploaded step count is 0. Logits
 /// are copied to the host only for runs of rows that the device does not sample.
 SampledTokens GpuExecutor::forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers,
@@ -167,9 +188,16 @@ SampledTokens GpuExecutor::forward_and_sample(const StepBatch& batch, std::span<
   std::ranges::fill(ring, kNoToken);
   write_inputs(variant, batch);
   if (samples) write_sampling(variant, samplers, masks);
-  begin_step(variant, batch);
-  if (samples && masks != nullptr) upload_masks(samplers.size(), *masks);
-  if (samples) launch_sample(variant);
+  upload_step(variant, batch);
+  if (!samples) {
+    launch_forward(variant);
+  } else if (any_masked(masks, samplers.size())) {
+    launch_forward(variant);
+    upload_masks(samplers.size(), *masks);
+    launch_sample(variant);
+  } else {
+    launch_step(variant);
+  }
   for (std::size_t row = 0, end = 0; row < samplers.size(); row = end) {
     for (end = row + 1; end < samplers.size() && chooses(end) == chooses(row);) ++end;
     if (!chooses(row)) download_rows(row, end - row, vocab());

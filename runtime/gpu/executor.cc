@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <initializer_list>
 #include <numeric>
 #include <utility>
 
@@ -135,19 +136,23 @@ void GpuExecutor::decode_variants() {
   chosen_.resize(rows_max());
 }
 
-/// Captures each variant's launches into graphs once; a step then replays them with one call each.
+/// Captures each variant's launches into graphs once; a step then replays them with one call.
 void GpuExecutor::record_graphs() {
-  const auto record = [&](const std::vector<GpuLaunch>& steps, const std::string& name) {
+  const auto record = [&](const std::string& name, std::initializer_list<std::span<const GpuLaunch>> parts) {
     auto graph = driver::GraphExec::record(stream_, name, [&] {
-      for (const auto& step : steps) step.on(stream_).check("recording " + name);
+      for (const auto& part : parts)
+        for (const auto& launch : part) launch.on(stream_).check("recording " + name);
     });
     graph.upload(stream_).check("uploading the graph of " + name);
     return graph;
   };
   for (const auto& variant : variants_) {
     Graphs graphs;
-    if (!variant.forward.empty()) graphs.forward = record(variant.forward, variant.name + " forward");
-    if (!variant.sample.empty()) graphs.sample = record(variant.sample, variant.name + " sample");
+    if (!variant.forward.empty()) graphs.forward = record(variant.name + " forward", {variant.forward});
+    if (!variant.sample.empty()) {
+      graphs.sample = record(variant.name + " sample", {variant.sample});
+      graphs.step = record(variant.name + " step", {variant.forward, variant.sample});
+    }
     graphs_.push_back(std::move(graphs));
   }
 }
@@ -229,11 +234,10 @@ void GpuExecutor::launch_forward(const GpuVariant& variant) {
     graphs_[v].forward->launch(stream_).check(kDoing);
 }
 
-/// Everything up to the forward graph, enqueued on one stream; nothing waits.
-void GpuExecutor::begin_step(const GpuVariant& variant, const StepBatch& batch) {
+/// All that a step needs before its launches, enqueued on one stream; nothing waits.
+void GpuExecutor::upload_step(const GpuVariant& variant, const StepBatch& batch) {
   upload_inputs(variant, batch.kv_length.size());
   copy_blocks(batch.copies);
-  launch_forward(variant);
 }
 
 /// Enqueues the copy of `rows` rows of results (logits or hidden rows) of `width` columns from row `first` on into the
@@ -255,7 +259,8 @@ std::span<const float> GpuExecutor::forward(const StepBatch& batch) {
   const auto& variant = choose_variant(variants_, batch);
   const std::size_t width = batch.hidden ? variant.hidden_width : vocab();
   write_inputs(variant, batch);
-  begin_step(variant, batch);
+  upload_step(variant, batch);
+  launch_forward(variant);
   download_rows(0, batch.rows.size(), width);
   wait_for_idle();
   return {mirror<const float>(memory_.logits), batch.rows.size() * width};

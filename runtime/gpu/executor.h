@@ -1,10 +1,12 @@
 #pragma once
 // Executor for GPU programs (HIP and CUDA through runtime/driver). All memory is allocated when the program is opened
-// (gpu_memory.h). Each variant is captured as two graphs, `forward` and `sample`, so a step is one or two graph
-// launches:
+// (gpu_memory.h). Each variant is captured as graphs: `forward`, `sample`, and `step`, which is both. So a step is one
+// graph launch, or two if masks are uploaded while its forward pass runs:
 //
-//   write inputs to pinned memory -> upload (1 copy) -> graph forward -> graph sample -> tokens in pinned memory
-//                                                         masks ---^ \-> download logits, if the host samples
+//   write inputs to pinned memory -> upload (1 copy) -> graph step -> tokens in pinned memory
+//                                                             \-> download logits, if the host samples
+//   with masks:                      upload (1 copy) -> graph forward -> graph sample -> tokens in pinned memory
+//                                                         masks ---^
 //
 // The host sleeps while it waits.
 
@@ -53,9 +55,9 @@ class GpuExecutor final : public Executor, private DecodeLoop {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// The captured graphs of one variant.
+  /// The captured graphs of one variant. One that does not sample has only `forward`.
   struct Graphs {
-    std::optional<driver::GraphExec> forward, sample;
+    std::optional<driver::GraphExec> forward, sample, step;
   };
   /// State of the running decode loop; `variant` is null if none runs.
   struct Loop {
@@ -100,9 +102,10 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   void copy_blocks(std::span<const BlockCopy> copies);
   void launch_forward(const GpuVariant& variant);
   void launch_sample(const GpuVariant& variant);
+  void launch_step(const GpuVariant& variant);
   [[nodiscard]] std::int32_t checked_token(std::int32_t token) const;
   void download_rows(std::size_t first, std::size_t rows, std::size_t width);
-  void begin_step(const GpuVariant& variant, const StepBatch& batch);
+  void upload_step(const GpuVariant& variant, const StepBatch& batch);
   void wait_for_idle();
   [[nodiscard]] std::span<std::int32_t> tokens_of(std::uint64_t step) const;
   [[nodiscard]] bool is_done(std::uint64_t step) const;

@@ -124,13 +124,20 @@ TEST_CASE("a mask holds for its row and its step only, and one that allows nothi
   FixedMasks masks;
   masks.words = {1U << 9, 0};
   masks.masked = {true, false};
+  const auto launches = [&] { return model.control->calls("graph_launch"); };
+  auto before = launches();
   CHECK(step(4, 11, &masks) == Ids{9, model.next({11})});
   CHECK(masks.asked == 1);
+  CHECK(launches() == before + 2);  // the masks are asked for and uploaded between forward and sampling
   masks.masked = {false, true};
   const auto none = step(4, 11, &masks);
   CHECK(none == Ids{model.next(first), runtime::kNoFiniteLogits});
   const auto free = step(4, 11, nullptr);  // what was uploaded before is not read
   CHECK(free == Ids{model.next(first), model.next(second)});
+  before = launches();
+  masks.masked = {false, false};
+  (void)step(4, 11, &masks);
+  CHECK(launches() == before + 1);
 }
 
 TEST_CASE("in a loop with masks a step is sampled before the next one is submitted") {
