@@ -23,7 +23,6 @@ sys.path[:0] = [os.path.join(os.path.dirname(__file__), *up) for up in (("..",),
 import proofs  # noqa: E402
 import unity_paths  # noqa: E402
 
-VERSION = "support/version.h"  # generated, contains the commit; it does not affect findings
 FOLDERS = ("codegen/", "ir/", "kernels/", "loader/", "passes/", "runtime/", "serve/", "session/", "support/", "text/", "tools/")
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
 SECONDS_MAX = 900  # only against hangs
@@ -68,7 +67,6 @@ def digest(path, command, roots, config):
     seen = {}
     reach(path, roots, seen)
     h = hashlib.sha256(config + command.encode())
-    seen.pop(os.path.join(roots[1], VERSION), None)
     for name in sorted(seen, key=lambda name: relative(name, roots)):
         h.update(relative(name, roots).encode() + b"\0" + hashlib.sha256(seen[name]).digest())
     return h.hexdigest()
