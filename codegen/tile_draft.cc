@@ -278,6 +278,10 @@ class Drafter {
         section.ops.push_back({TileOpKind::kRope, node, other(1), origin});
         return;
       }
+      case Op::kHadamard:
+        need_unit(section, ir::kHadamardColumns);
+        section.ops.push_back({TileOpKind::kHadamard, node, {}, origin});
+        return;
       default:
         throw Refusal{fmt::format("{} is not a tile operation", ir::op_def(op).name)};
     }

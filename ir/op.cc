@@ -18,8 +18,8 @@ std::array<OpDef, kOpCount> make_table() {
   std::array<OpDef, kOpCount> table{};
   std::size_t count = 0;
   for (const auto defs : {ops::source_defs(), ops::elementwise_defs(), ops::matmul_defs(), ops::norm_defs(),
-                          ops::rope_defs(), ops::attention_defs(), ops::select_keys_defs(), ops::expert_defs(),
-                          ops::arrange_defs(), ops::recurrent_defs(), ops::self_attention_defs()})
+                          ops::rope_defs(), ops::hadamard_defs(), ops::attention_defs(), ops::select_keys_defs(),
+                          ops::expert_defs(), ops::arrange_defs(), ops::recurrent_defs(), ops::self_attention_defs()})
     for (const OpDef& def : defs) {
       table[static_cast<std::size_t>(def.op)] = def;
       ++count;

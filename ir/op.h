@@ -17,6 +17,9 @@ namespace forge::ir {
 /// Columns in one partial sum of sum_squares: result [m, b] is the sum of x[m, j]^2 for j in [16 b, 16 b + 16).
 inline constexpr std::int64_t kSumSquaresBlock = 16;
 
+/// Columns that hadamard transforms together.
+inline constexpr std::int64_t kHadamardColumns = 32;
+
 /// All ops, as (operands) -> results; [operands] in brackets are optional. Dimensions: M rows, N and K columns, T
 /// tokens, R rows of logits, E experts, U experts a token, H heads or batches, G runs of `dim` columns, W columns of a
 /// head, V rows of a table, D its columns, C channels, B sequences. A state is a cache that ops update; it has no
@@ -50,6 +53,7 @@ enum class Op : std::uint8_t {
   kRopeFreqs,   // ([factors [dims/2], [factors for long contexts [dims/2]]]) -> f32 [dims/2]
   kRopeTable,   // (positions [T], freqs [F]) -> f32 [T,F,2]: cos and sin
   kRope,        // (x [T,heads*head_dim], table [T,rotary_dims/2,2]) -> f32 as x
+  kHadamard,    // (x [M,N]) -> f32 [M,N]: runs of kHadamardColumns = 32 columns times the Hadamard matrix / sqrt(32)
   kKvStore,     // (state, k [T,kv_heads*head_dim], [v [T,kv_heads*value_dim]], positions, sequence, block_table) ->
                 // state; only k where the state has shared rows, and only k or v if it stores one half
   kAttention,   // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]], [selected

@@ -19,6 +19,7 @@ std::span<const OpDef> elementwise_defs();
 std::span<const OpDef> matmul_defs();
 std::span<const OpDef> norm_defs();
 std::span<const OpDef> rope_defs();
+std::span<const OpDef> hadamard_defs();
 std::span<const OpDef> attention_defs();
 std::span<const OpDef> select_keys_defs();
 std::span<const OpDef> expert_defs();

@@ -43,6 +43,7 @@ bool is_qkv_op(Op op) {
     case Op::kAdd:
     case Op::kSplit:
     case Op::kRope:
+    case Op::kHadamard:
       return true;
     default:
       return false;

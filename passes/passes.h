@@ -17,6 +17,7 @@ bool eliminate_dead_nodes(ir::Graph& graph, PassContext& context);
 bool merge_qkv(ir::Graph& graph, PassContext& context);
 bool merge_gate_up(ir::Graph& graph, PassContext& context);
 bool split_kv_store(ir::Graph& graph, PassContext& context);
+bool rotate_keys(ir::Graph& graph, PassContext& context);
 bool split_rms_norm(ir::Graph& graph, PassContext& context);
 bool quantize_activations(ir::Graph& graph, PassContext& context);
 bool fuse_qkv(ir::Graph& graph, PassContext& context);

@@ -9,6 +9,8 @@
 //    merge_qkv and merge_gate_up come before split_rms_norm, which adds one node for each consumer of the norm: after
 //    merging there is one consumer instead of three, and before the split the matmuls to merge still share an operand.
 //    split_kv_store comes after merge_qkv, which decides whether k and v have one matmul.
+//    rotate_keys comes after it, which looks for matmuls behind RoPE and bias only. It is required: kernels of such a
+//    cache expect both queries and keys to be transformed.
 //    split_rms_norm comes before quantize_activations, because the value to quantise is x*w, which the step that
 //    produces x can compute at once. The norm's result does not exist before all squares of a row are summed.
 // 3. Lower: quantize_activations gives every matmul the activation type that the target multiplies. It is required;
@@ -44,6 +46,8 @@ constexpr std::array kPipeline{
     Pass{"merge_qkv", true, Phase::kRestructured, merge_qkv, "one matmul for q, k and v"},
     Pass{"split_kv_store", true, Phase::kRestructured, split_kv_store,
          "a store for k and one for v, if two matmuls make them"},
+    Pass{"rotate_keys", false, Phase::kRestructured, rotate_keys,
+         "transforms queries and keys by Hadamard matrices for caches of few bits"},
     Pass{"merge_gate_up", true, Phase::kRestructured, merge_gate_up, "one matmul for gate and up"},
     Pass{"split_rms_norm", true, Phase::kRestructured, split_rms_norm,
          "splits RMSNorm into epilogues of its operand's producer and of its consumers"},

@@ -88,6 +88,10 @@ class Target {
   /// True if other matmuls may be merged behind those, if only elementwise functions read them.
   [[nodiscard]] virtual bool merges_last() const { return false; }
 
+  /// True if keys go into the KV cache transformed by Hadamard matrices, and queries are transformed likewise
+  /// (rotate_keys.cc).
+  [[nodiscard]] virtual bool rotates_keys() const { return false; }
+
   /// True if kernels take rows at any distance, so that a range of columns of a value needs no copy (views.h).
   [[nodiscard]] virtual bool views_columns() const { return false; }
 

@@ -39,6 +39,7 @@ class GpuTargetModel final : public BackEndTarget {
   [[nodiscard]] bool merges_columns(std::int64_t n) const override;
   [[nodiscard]] bool merges_last() const override { return true; }
   [[nodiscard]] bool views_columns() const override { return true; }
+  [[nodiscard]] bool rotates_keys() const override { return kv_.rotates_keys; }
   [[nodiscard]] std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
   [[nodiscard]] std::expected<passes::Choice, passes::Refusal> choose(const ir::Graph& graph,

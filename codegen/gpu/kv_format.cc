@@ -12,10 +12,30 @@ namespace forge::codegen {
 namespace {
 
 constexpr std::array kFormats{
-    KvFormat{.type = DType::kF16, .kernel_name = "KvF16", .columns = 1, .heads_only = false, .needs_fp8 = false},
-    KvFormat{.type = DType::kQ8_0, .kernel_name = "KvQ8_0", .columns = 32, .heads_only = true, .needs_fp8 = false},
-    KvFormat{.type = DType::kQ4_0, .kernel_name = "KvQ4_0", .columns = 32, .heads_only = true, .needs_fp8 = false},
-    KvFormat{.type = DType::kFp8, .kernel_name = "KvFp8", .columns = 16, .heads_only = true, .needs_fp8 = true},
+    KvFormat{.type = DType::kF16,
+             .kernel_name = "KvF16",
+             .columns = 1,
+             .heads_only = false,
+             .rotates_keys = false,
+             .needs_fp8 = false},
+    KvFormat{.type = DType::kQ8_0,
+             .kernel_name = "KvQ8_0",
+             .columns = 32,
+             .heads_only = true,
+             .rotates_keys = false,
+             .needs_fp8 = false},
+    KvFormat{.type = DType::kQ4_0,
+             .kernel_name = "KvQ4_0",
+             .columns = 32,
+             .heads_only = true,
+             .rotates_keys = true,
+             .needs_fp8 = false},
+    KvFormat{.type = DType::kFp8,
+             .kernel_name = "KvFp8",
+             .columns = 16,
+             .heads_only = true,
+             .rotates_keys = false,
+             .needs_fp8 = true},
 };
 
 }  // namespace

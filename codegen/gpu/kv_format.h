@@ -19,6 +19,7 @@ struct KvFormat {
   std::string_view kernel_name;  ///< the format's name there
   std::int64_t columns;          ///< heads have a multiple of so many columns, and so has a block that stores them
   bool heads_only;               ///< there are no kernels for shared rows (latents, keys of sparse attention)
+  bool rotates_keys;             ///< keys are stored transformed (passes/fuse/rotate_keys.cc)
   bool needs_fp8;                ///< only targets that convert 8-bit floats have it
 
   /// The kernels' name of a pool: KvPool<2, 64, 32, KvQ8_0>.

@@ -345,5 +345,22 @@ FORGE_DEVICE void store_squares(float* at, float value, bool real) {
 FORGE_DEVICE float rope(float own, float other, float cosine, float sine, bool second) {
   return second ? fma_of(other, sine, own * cosine) : fma_of(own, cosine, -(other * sine));
 }
+namespace detail {
+/// The sums and differences of elements that are Bit, 2 * Bit, ... 16 columns apart.
+template <int Bit>
+FORGE_DEVICE float hadamard_sums(float value) {
+  const float other = shuffle_xor<Bit>(value);
+  value = (lane_id() & Bit) != 0 ? other - value : value + other;
+  if constexpr (Bit < 16)
+    return hadamard_sums<2 * Bit>(value);
+  else
+    return value;
+}
+}  // namespace detail
+/// The lane's element of a run of 32 columns times the Hadamard matrix over sqrt(32) (ir/ops/hadamard.cc). 32
+/// neighbouring lanes hold the columns and call this together.
+FORGE_DEVICE float hadamard(float value) {
+  return detail::hadamard_sums<1>(value) * 0.17677669529663687f;
+}
 
 }  // namespace forge::gpu

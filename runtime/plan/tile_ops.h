@@ -23,6 +23,7 @@ enum class TileOpKind : std::uint16_t {
   kBinary,  ///< f(tile, rows), or f(tile, one row for all rows)
   kPairs,   ///< GLU: `unit` columns x and `unit` columns y become `unit` columns f(x, y)
   kRope,
+  kHadamard,  ///< GPUs only
   kAddExpertVector,
   kScaleExpert,
   kSumExperts,

@@ -6,6 +6,6 @@
 namespace forge::plan {
 
 /// Plans of other versions are refused. docs/plan-format.md lists the changes that raise it.
-inline constexpr std::uint32_t kPlanVersion = 13;
+inline constexpr std::uint32_t kPlanVersion = 14;
 
 }  // namespace forge::plan

@@ -68,10 +68,13 @@ class Weights {
     }
     writer_.add_tensor(name, experts > 0 ? std::vector{cols, rows, experts} : std::vector{cols, rows}, dtype, data);
   }
-  void vector(const std::string& name, std::int64_t count, float mean, float deviation, std::int64_t experts = 0) {
+  /// outlier is added to one element of each `run`.
+  void vector(const std::string& name, std::int64_t count, float mean, float deviation, std::int64_t experts = 0,
+              float outlier = 0, std::int64_t run = 1) {
     std::normal_distribution<float> normal(mean, deviation);
     std::vector<float> values(static_cast<std::size_t>(count * std::max<std::int64_t>(experts, 1)));
     for (auto& x : values) x = normal(engine_);
+    for (std::size_t i = 0; outlier != 0 && i < values.size(); i += static_cast<std::size_t>(run)) values[i] += outlier;
     writer_.add_f32(name, experts > 0 ? std::vector{count, experts} : std::vector{count}, values);
   }
 
@@ -133,7 +136,9 @@ std::string tiny_gguf(const TinyShape& s, unsigned seed) {
     const auto linear = [&](const char* name, std::int64_t n, std::int64_t k, std::int64_t experts = 0) {
       const auto type = s.types.find(name);
       random.matrix(stem + name + ".weight", n, k, type == s.types.end() ? s.dtype : type->second, experts);
-      if (s.biases) random.vector(stem + name + ".bias", n, 0, 0.3F, experts);
+      if (s.biases)
+        random.vector(stem + name + ".bias", n, 0, 0.3F, experts,
+                      std::string_view(name) == "attn_k" ? s.key_outlier : 0, s.head_dim);
     };
     linear("attn_q", s.heads * s.head_dim, s.width);
     linear("attn_k", s.kv_heads * s.head_dim, s.width);

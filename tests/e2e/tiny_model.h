@@ -26,6 +26,7 @@ struct TinyShape {
   std::int64_t experts = 0, experts_used = 0;  ///< number of experts of `ffn` columns each; 0: a dense FFN
   bool scattered = false;                      ///< one tensor per expert, as in old files
   float rope_base = 10000, eps = 1e-5F;
+  float key_outlier = 0;     ///< with biases: added to that of k in one column of each head, as models have it
   std::string rope_scaling;  ///< empty: none; else "linear" or "yarn" with factor 4
   std::map<std::string, DType, std::less<>> types =
       {};  ///< types of single matrices, e.g. "ffn_down"; all others have `dtype`

@@ -38,7 +38,8 @@ inline Graph every_op() {
   const NodeId split = graph.add(Op::kSplit, {b.add(raw, bias)}, PartsAttrs{{64, 32, 32}, 0}, 1);
   const Value q = b.rope(b.rms_norm({split, 0}, b.weight("qn", DType::kF32, {16}), 1e-5f), table,
                          {.head_dim = 16, .rotary_dims = 8, .mode = RopeMode::kHalves});
-  const Value k = b.rope({split, 1}, table, {.head_dim = 16, .rotary_dims = 8, .mode = RopeMode::kHalves});
+  const Value turned = b.rope({split, 1}, table, {.head_dim = 16, .rotary_dims = 8, .mode = RopeMode::kHalves});
+  const Value k{graph.add(Op::kHadamard, {turned}, {}, 1), 0};
   state = b.kv_store(state, k, {split, 2}, 1);
   const Value index =
       b.kv_store(b.kv_state({.group = 4, .layers = 2, .kv_heads = 1, .head_dim = 32, .shared_row = 1}), k, {}, 1);

@@ -342,6 +342,10 @@ TEST_CASE("shapes of RoPE") {
   CHECK_THAT(table({1, 0, 64}), Catch::Contains("temperature_length = 64"));
   CHECK_THAT(table({1, 0.1f, 64, 65}), Catch::Contains("temperature_offset = 65"));
   CHECK_THAT(table({1, 0, 0, 1}), Catch::Contains("temperature_offset = 1"));
+  CHECK(infer(Op::kHadamard, {}, {f32({T, 64})}) == "f32[T,64]");
+  CHECK_THAT(infer(Op::kHadamard, {}, {f32({T, 48})}),
+             Catch::Contains("operand 0 is f32[T,48]: must be a multiple of 32"));
+  CHECK_THAT(infer(Op::kHadamard, {}, {f32({T, 2, 32})}), Catch::Contains("operand 0"));
   const RopeAttrs rope{16, 8, RopeMode::kHalves};
   CHECK(infer(Op::kRope, rope, {f32({T, 64}), f32({T, 4, 2})}) == "f32[T,64]");
   CHECK_THAT(infer(Op::kRope, rope, {f32({T, 60}), f32({T, 4, 2})}), Catch::Contains("whole heads of 16"));

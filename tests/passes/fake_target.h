@@ -11,6 +11,7 @@ namespace forge::passes::test {
 struct FakeTarget final : Target {
   bool quantises = true;           ///< int8 activations for block-quantised weights
   bool splits = true;              ///< result of splits_rms_norm()
+  bool rotates = false;            ///< result of rotates_keys()
   std::int64_t interleave = 32;    ///< rows of gate and up alternate in groups of this size; 0: not merged
   std::int64_t scratch_bytes = 0;  ///< scratch of attention per token, bytes
   DType activation =
@@ -24,6 +25,7 @@ struct FakeTarget final : Target {
   [[nodiscard]] std::string_view name() const override { return "fake"; }
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k, bool before_choice) const override;
   [[nodiscard]] bool splits_rms_norm() const override { return splits; }
+  [[nodiscard]] bool rotates_keys() const override { return rotates; }
   [[nodiscard]] std::int64_t glu_interleave(DType, std::int64_t n) const override {
     return interleave > 0 && n % interleave == 0 ? interleave : 0;
   }

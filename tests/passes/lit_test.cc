@@ -1,7 +1,7 @@
 // Runs tests/lit/*.ir, one file per pass: graph text in, graph text out. Format of a file:
 //   // pass: NAME             the pass of all cases below
 //   // case: WORDS            begins a case; the input graph follows
-//   // target: KEY=VALUE ...  optional settings of the fake target: splits=0 interleave=0 quantises=0
+//   // target: KEY=VALUE ...  optional settings of the fake target: splits=0 interleave=0 quantises=0 rotates=1
 //                            activation=i8 choosing=q16a_16 alone=OP
 //   // note: TEXT             optional; one of the pass's notes must contain TEXT
 //   // expect: changed | unchanged | error TEXT      after "changed" the expected graph follows
@@ -56,6 +56,8 @@ void set_knobs(FakeTarget& target, const std::string& text) {
     const std::string value = word.substr(equals + 1);
     if (key == "splits")
       target.splits = value == "1";
+    else if (key == "rotates")
+      target.rotates = value == "1";
     else if (key == "quantises")
       target.quantises = value == "1";
     else if (key == "interleave")

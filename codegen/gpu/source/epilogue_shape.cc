@@ -55,8 +55,12 @@ std::string chain_problem(const ir::Graph& graph, const TileDraft& draft, const 
     if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
       if (auto why = own_norm_problem(graph, draft, ops, i, shape, eps); !why.empty()) return why;
     if (is_combine(op.kind) && ++combines > 1) return "columns are combined twice (RoPE or GLU)";
-    if (op.kind >= TileOpKind::kStore && combines == 0 && has_combine(ops))
-      return "a value is stored before its columns are combined (RoPE or GLU)";
+    if (op.kind == TileOpKind::kHadamard) {
+      if (op.origin % ir::kHadamardColumns != 0) return "a run of Hadamard's columns begins inside a block's";
+      shape.multiple_of = std::lcm(shape.multiple_of, ir::kHadamardColumns);
+    }
+    if ((op.kind >= TileOpKind::kStore || op.kind == TileOpKind::kHadamard) && combines == 0 && has_combine(ops))
+      return "a value is stored or transformed before its columns are combined (RoPE or GLU)";
     if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResultColumns != 0)
       return "a quantised block begins inside a block's columns";
     if (op.kind == TileOpKind::kStoreK || op.kind == TileOpKind::kStoreV) {

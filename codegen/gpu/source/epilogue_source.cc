@@ -273,6 +273,9 @@ class Generator {
         line(place, fmt::format("v += {};", other));
         break;
       }
+      case TileOpKind::kHadamard:
+        line(place, "v = hadamard(v);");
+        break;
       case TileOpKind::kScaleExpert: {
         const auto experts = value_pointer("const i32*", graph_.operand(op.node, 2));
         const auto factors = value_pointer("const float*", op.operand);
