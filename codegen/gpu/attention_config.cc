@@ -229,12 +229,13 @@ constexpr std::int64_t kShortKeys = 1024 * 128;
 void choose_by_length(const ir::AttentionAttrs& attention, const AttentionData& data, const Tuning& tuning,
                       AttentionConfig& out) {
   AttentionConfig::ShortRows rows;
-  rows.tokens = tuned(tuning, "short_tokens", kShortKeys / attention.head_dim);
+  const bool scaled = data.kv_type == DType::kQ8_0 || data.kv_type == DType::kQ4_0;
+  rows.tokens = tuned(tuning, "short_tokens", scaled ? 0 : kShortKeys / attention.head_dim);
   rows.heads_per_block = largest_divisor(attention.heads / attention.kv_heads, kHeadsPerBlockMax);
   const auto jobs = attention.heads / rows.heads_per_block;
   const auto parts = (rows.tokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
   rows.workers = std::clamp<std::int64_t>(kBlocksByLength / jobs, 1, std::clamp<std::int64_t>(parts, 1, kWorkersMax));
-  out.short_rows = rows;
+  if (rows.tokens > 0) out.short_rows = rows;
   // As many bytes in flight as of f16, where registers suffice.
   if (data.kv_type != DType::kF16 && attention.head_dim > kSmallDim && attention.head_dim <= kWideDim &&
       out.heads_per_block <= kTileColumns && !tuning.contains("attention_chunk"))
