@@ -1,8 +1,8 @@
 #pragma once
-// Sampling of the next token on the device, in two kernels. SampleScan finds the largest logit of each part of a row,
-// and of rows with a mask makes the logits of forbidden tokens -infinity, which is all that SampleDraw needs to know.
-// SampleDraw, one block per row, takes the largest one (temperature 0) or draws a token, and writes the inputs of the
-// next step (ids, positions, KV lengths), so that the next step needs nothing from the host.
+// Sampling of the next token on the device, in one kernel. Blocks scan the parts of a row for its largest logit, and of
+// rows with a mask make the logits of forbidden tokens -infinity, which is all that the draw needs to know. The last
+// block of a row takes the largest one (temperature 0) or draws a token, and writes the inputs of the next step (ids,
+// positions, KV lengths), so that the next step needs nothing from the host.
 //
 // The filters have the order and meaning of the host's sampler (runtime/sampler.h): top_k, then top_p over what is
 // left, then min_p, then temperature. Candidates are in the order of ids and a draw takes one Philox number, so a seed
@@ -58,35 +58,79 @@ FORGE_DEVICE BestLogit best_of_block(BestLogit best, BestLds<Waves>& lds) {
   return best;
 }
 
-/// First kernel: the largest logit of each of kScanBlocks parts of a row. C has kVocab, kRows (most rows of a step),
-/// kScanBlocks (blocks per row), kScanWaves and kDrawWaves (waves of a block of the two kernels).
-template <class C>
-struct SampleScan {
-  static constexpr int kThreads = C::kScanWaves * kWave, kBlocks = C::kRows * C::kScanBlocks;
-  struct Lds {
-    BestLds<C::kScanWaves> best;
-  };
-  struct Args {
-    float* logits;  ///< [rows][kVocab]
-    const i32* counts;
-    float* values;                ///< [rows][kScanBlocks], scratch
-    i32* indices;                 ///< [rows][kScanBlocks], scratch
-    const SamplingRow* sampling;  ///< [rows]
-    const u32* masks;             ///< [rows][kMaskWords], of rows with SamplingRow::masked
-  };
-  static constexpr int kMaskWords = ceil_div(C::kVocab, 32);
-  /// The logit, or -infinity if the mask forbids the token; then the logit is that for SampleDraw, too.
-  FORGE_DEVICE static float masked(float* logits, const u32* mask, const BestLogit& logit) {
-    if ((load(mask + logit.index / 32) >> logit.index % 32 & 1u) != 0) return logit.value;
-    logits[logit.index] = kMinusInfinity;
-    return kMinusInfinity;
+/// Random number `index` of a seed, uniform in [0, 1) with 53 bits: Philox4x32-10 (Salmon et al., SC 2011), a
+/// counter-based generator without state. Host: runtime/sampler.h.
+FORGE_DEVICE double philox_uniform(u32 seed_low, u32 seed_high, u32 index) {
+  u32 counter[4] = {index, 0, 0, 0}, key[2] = {seed_low, seed_high};
+  for (int round = 0; round < 10; ++round) {
+    const u64 a = static_cast<u64>(0xD2511F53u) * counter[0], b = static_cast<u64>(0xCD9E8D57u) * counter[2];
+    const u32 next[4] = {static_cast<u32>(b >> 32) ^ counter[1] ^ key[0], static_cast<u32>(b),
+                         static_cast<u32>(a >> 32) ^ counter[3] ^ key[1], static_cast<u32>(a)};
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) counter[i] = next[i];
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
   }
-  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int row = block_id() / C::kScanBlocks, part = block_id() % C::kScanBlocks;
-    release_consumers();
-    if (row >= uniform(load(args.counts + kRowCount))) return;
-    const bool has_mask = uniform(load(&args.sampling[row].masked) != 0);
-    wait_for_producer();
+  const u64 bits = (static_cast<u64>(counter[0]) << 32 | counter[1]) >> 11;
+  return static_cast<double>(bits) * (1.0 / 9007199254740992.0);
+}
+
+/// Arguments of Sample. HasStates: those of a model with recurrent state.
+template <bool HasStates>
+struct SampleArgs {
+  float* logits;          ///< [rows][kVocab]; those of forbidden tokens become -infinity
+  float* values;          ///< [rows][kScanBlocks], scratch: the largest logit of each part
+  float* indices;         ///< [rows][kScanBlocks], scratch: the bits of their ids
+  const u32* masks;       ///< [rows][kMaskWords], of rows with SamplingRow::masked
+  SamplingRow* sampling;  ///< [rows]; `draws` is advanced
+  i32* ids;               ///< [rows], input of the next step: written
+  i32* positions;         ///< [rows], advanced by one
+  i32* kv_length;         ///< [rows], advanced by one
+  i32* counts;            ///< kSampledCount is advanced by one
+  u32* counters;          ///< [rows], and one of all rows, of last_arrival: zero before the first use and afterwards
+  i32* sampled;           ///< [kSampledRing][rows], ring in pinned host memory
+};
+template <>
+struct SampleArgs<true> : SampleArgs<false> {
+  // [rows], inputs of the next step: it reads the slot that this one wrote, and writes the one that this one read.
+  i32 *state_read, *state_write;
+};
+/// C::kStates, or false if C has no such member.
+template <class C>
+FORGE_DEVICE constexpr bool draws_states() {
+  if constexpr (requires { C::kStates; })
+    return C::kStates;
+  else
+    return false;
+}
+
+/// C has kVocab, kRows (most rows of a step), kScanBlocks (blocks of a row) and kWaves (of a block).
+template <class C>
+struct Sample {
+  static constexpr int kThreads = C::kWaves * kWave, kBlocks = C::kRows * C::kScanBlocks;
+  static constexpr int kMaskWords = ceil_div(C::kVocab, 32);
+  static constexpr int kDigits = 16, kValuePasses = 8, kIdPasses = 5;  // four bits a pass: 32 of a value, 20 of an id
+  static_assert(C::kVocab <= 1 << 20, "ids have 20 bits");
+  static constexpr int kSegment = ceil_div(C::kVocab, C::kWaves* kWave) * kWave;  ///< ids of a wave in draw()
+  static constexpr float kLog2E = 1.44269504088896f;
+
+  struct Lds {
+    BestLds<C::kWaves> best;
+    Shared<float, C::kWaves * kDigits> bins;
+    Shared<float, kDigits> totals;
+    Shared<float, C::kWaves> segments;
+    Shared<i32, 1> chosen;
+    Shared<u32, 1> flag;
+  };
+  using Args = SampleArgs<draws_states<C>()>;
+  /// The candidates that are left: logits with a key above `key`, and those with that key and an id of at most `id`.
+  struct Cut {
+    u32 key;
+    i32 id;
+  };
+
+  /// The largest logit of a part of a row.
+  FORGE_DEVICE static BestLogit scan(const Args& args, int row, int part, bool has_mask, Lds& lds) {
     float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
     const u32* mask = args.masks + static_cast<u64>(row) * kMaskWords;
     BestLogit best{kMinusInfinity, C::kVocab};
@@ -106,85 +150,18 @@ struct SampleScan {
       FORGE_UNROLL
       for (int j = 0; j < kAhead; ++j) best = better(best, ahead[j]);
     }
-    best = best_of_block<C::kScanWaves>(best, lds.best);
-    if (thread_id() != 0) return;
-    args.values[row * C::kScanBlocks + part] = best.value;
-    args.indices[row * C::kScanBlocks + part] = best.index;
+    return best_of_block<C::kWaves>(best, lds.best);
   }
-};
-
-/// Random number `index` of a seed, uniform in [0, 1) with 53 bits: Philox4x32-10 (Salmon et al., SC 2011), a
-/// counter-based generator without state. Host: runtime/sampler.h.
-FORGE_DEVICE double philox_uniform(u32 seed_low, u32 seed_high, u32 index) {
-  u32 counter[4] = {index, 0, 0, 0}, key[2] = {seed_low, seed_high};
-  for (int round = 0; round < 10; ++round) {
-    const u64 a = static_cast<u64>(0xD2511F53u) * counter[0], b = static_cast<u64>(0xCD9E8D57u) * counter[2];
-    const u32 next[4] = {static_cast<u32>(b >> 32) ^ counter[1] ^ key[0], static_cast<u32>(b),
-                         static_cast<u32>(a >> 32) ^ counter[3] ^ key[1], static_cast<u32>(a)};
-    FORGE_UNROLL
-    for (int i = 0; i < 4; ++i) counter[i] = next[i];
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
+  /// The logit, or -infinity if the mask forbids the token; then the logit is that for the draw, too.
+  FORGE_DEVICE static float masked(float* logits, const u32* mask, const BestLogit& logit) {
+    if ((load(mask + logit.index / 32) >> logit.index % 32 & 1u) != 0) return logit.value;
+    logits[logit.index] = kMinusInfinity;
+    return kMinusInfinity;
   }
-  const u64 bits = (static_cast<u64>(counter[0]) << 32 | counter[1]) >> 11;
-  return static_cast<double>(bits) * (1.0 / 9007199254740992.0);
-}
 
-/// Arguments of SampleDraw. HasStates: those of a model with recurrent state.
-template <bool HasStates>
-struct SampleDrawArgs {
-  const float* logits;    ///< [rows][kVocab]
-  const float* values;    ///< [rows][kScanBlocks], from SampleScan
-  const i32* indices;     ///< [rows][kScanBlocks], from SampleScan
-  SamplingRow* sampling;  ///< [rows]; `draws` is advanced
-  i32* ids;               ///< [rows], input of the next step: written
-  i32* positions;         ///< [rows], advanced by one
-  i32* kv_length;         ///< [rows], advanced by one
-  i32* counts;            ///< kSampledCount is advanced by one
-  u32* counter;           ///< of last_arrival: zero before the first use and afterwards
-  i32* sampled;           ///< [kSampledRing][rows], ring in pinned host memory
-};
-template <>
-struct SampleDrawArgs<true> : SampleDrawArgs<false> {
-  // [rows], inputs of the next step: it reads the slot that this one wrote, and writes the one that this one read.
-  i32 *state_read, *state_write;
-};
-/// C::kStates, or false if C has no such member.
-template <class C>
-FORGE_DEVICE constexpr bool draws_states() {
-  if constexpr (requires { C::kStates; })
-    return C::kStates;
-  else
-    return false;
-}
-
-/// Second kernel: chooses a token for each row, one block per row, and advances the step's inputs. C as in SampleScan.
-template <class C>
-struct SampleDraw {
-  static constexpr int kThreads = C::kDrawWaves * kWave, kBlocks = C::kRows;
-  static constexpr int kDigits = 16, kValuePasses = 8, kIdPasses = 5;  // four bits a pass: 32 of a value, 20 of an id
-  static_assert(C::kVocab <= 1 << 20, "ids have 20 bits");
-  static constexpr int kSegment = ceil_div(C::kVocab, C::kDrawWaves* kWave) * kWave;  ///< ids of a wave in draw()
-  static constexpr float kLog2E = 1.44269504088896f;
-
-  struct Lds {
-    BestLds<C::kDrawWaves> best;
-    Shared<float, C::kDrawWaves * kDigits> bins;
-    Shared<float, kDigits> totals;
-    Shared<float, C::kDrawWaves> segments;
-    Shared<i32, 1> chosen;
-    Shared<u32, 1> flag;
-  };
-  using Args = SampleDrawArgs<draws_states<C>()>;
-  /// The candidates that are left: logits with a key above `key`, and those with that key and an id of at most `id`.
-  struct Cut {
-    u32 key;
-    i32 id;
-  };
-
-  /// Logit i, with +infinity replaced by the largest float and NaN by -infinity.
+  /// Logit i, with +infinity replaced by the largest float and NaN by -infinity. Another block may have masked it.
   FORGE_DEVICE static float logit(const float* logits, int i) {
-    const float value = load(logits + i);
+    const float value = load_fresh(logits + i);
     return value > -kLargestFloat ? min_of(value, kLargestFloat) : kMinusInfinity;  // NaN compares false
   }
   FORGE_DEVICE static bool keeps(const Cut& cut, u32 key, int id) {
@@ -202,7 +179,7 @@ struct SampleDraw {
     barrier();
     if (thread_id() < kDigits) {
       float total = 0;
-      for (int w = 0; w < C::kDrawWaves; ++w) total += lds.bins.get(w * kDigits + thread_id());
+      for (int w = 0; w < C::kWaves; ++w) total += lds.bins.get(w * kDigits + thread_id());
       lds.totals.set(thread_id(), total);
     }
     barrier();
@@ -275,10 +252,10 @@ struct SampleDraw {
     if (thread_id() == 0) lds.chosen.set(0, best.index);
     barrier();
     double total = 0;
-    for (int w = 0; w < C::kDrawWaves; ++w) total += static_cast<double>(lds.segments.get(w));
+    for (int w = 0; w < C::kWaves; ++w) total += static_cast<double>(lds.segments.get(w));
     double goal = random * total;
     int wave = 0;
-    for (; wave + 1 < C::kDrawWaves && goal >= static_cast<double>(lds.segments.get(wave)); ++wave)
+    for (; wave + 1 < C::kWaves && goal >= static_cast<double>(lds.segments.get(wave)); ++wave)
       goal -= static_cast<double>(lds.segments.get(wave));
     if (wave == wave_id()) {
       for (int i0 = begin; i0 < begin + kSegment; i0 += kWave) {
@@ -309,9 +286,9 @@ struct SampleDraw {
   FORGE_DEVICE static i32 choose(const Args& args, int row, float temperature, Lds& lds) {
     BestLogit best{kMinusInfinity, C::kVocab};
     for (int i = thread_id(); i < C::kScanBlocks; i += kThreads)
-      best = better(
-          best, BestLogit{load(args.values + row * C::kScanBlocks + i), load(args.indices + row * C::kScanBlocks + i)});
-    best = best_of_block<C::kDrawWaves>(best, lds.best);
+      best = better(best, BestLogit{load_fresh(args.values + row * C::kScanBlocks + i),
+                                    __builtin_bit_cast(i32, load_fresh(args.indices + row * C::kScanBlocks + i))});
+    best = best_of_block<C::kWaves>(best, lds.best);
     if (best.index >= C::kVocab || best.value == kMinusInfinity) return kNoFiniteLogits;
     best.value = min_of(best.value, kLargestFloat);
     if (!(temperature > 0)) return best.index;
@@ -338,33 +315,38 @@ struct SampleDraw {
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int row = block_id();
+    const int row = block_id() / C::kScanBlocks, part = block_id() % C::kScanBlocks;
     release_consumers();
-    // The step's inputs were written by the previous step, so they are read before the wait; only the results of
-    // SampleScan need it.
-    const bool real = row < uniform(load(args.counts + kRowCount));
+    // The step's inputs were written by the previous step, so they are read before the wait.
+    const int rows = uniform(load(args.counts + kRowCount));
+    if (row >= rows) return;
     const int sampled = load(args.counts + kSampledCount), position = load(args.positions + row),
               length = load(args.kv_length + row);
     const float temperature = load(&args.sampling[row].temperature);
+    const bool has_mask = uniform(load(&args.sampling[row].masked) != 0);
     wait_for_producer();
-    if (real) {
-      const i32 token = choose(args, row, temperature, lds);
-      if (thread_id() == 0) {
-        store_host(args.sampled + sampled % kSampledRing * C::kRows + row, token);
-        args.ids[row] = token < 0 ? 0 : token;
-        args.positions[row] = position + 1;
-        args.kv_length[row] = length + 1;
-        if constexpr (draws_states<C>()) {
-          const i32 read = load(args.state_read + row);
-          args.state_read[row] = load(args.state_write + row);
-          args.state_write[row] = read;
-        }
-        if (temperature > 0) args.sampling[row].draws = load(&args.sampling[row].draws) + 1;
-      }
+    const auto best = scan(args, row, part, has_mask, lds);
+    if (thread_id() == 0) {
+      args.values[row * C::kScanBlocks + part] = best.value;
+      args.indices[row * C::kScanBlocks + part] = __builtin_bit_cast(float, best.index);
     }
-    // All blocks read kSampledCount above, so only the last one may advance it.
+    if (!last_arrival(args.counters + row, C::kScanBlocks, lds.flag)) return;
+    const i32 token = choose(args, row, temperature, lds);
+    if (thread_id() == 0) {
+      store_host(args.sampled + sampled % kSampledRing * C::kRows + row, token);
+      args.ids[row] = token < 0 ? 0 : token;
+      args.positions[row] = position + 1;
+      args.kv_length[row] = length + 1;
+      if constexpr (draws_states<C>()) {
+        const i32 read = load(args.state_read + row);
+        args.state_read[row] = load(args.state_write + row);
+        args.state_write[row] = read;
+      }
+      if (temperature > 0) args.sampling[row].draws = load(&args.sampling[row].draws) + 1;
+    }
+    // Every row's last block has read kSampledCount by then, so only the last of them may advance it.
     bool last = true;
-    if constexpr (C::kRows > 1) last = last_arrival(args.counter, C::kRows, lds.flag);
+    if constexpr (C::kRows > 1) last = last_arrival(args.counters + C::kRows, static_cast<u32>(rows), lds.flag);
     if (last && thread_id() == 0) args.counts[kSampledCount] = sampled + 1;
   }
 };

@@ -156,9 +156,9 @@ bool has_recurrent_models() {
 }
 
 std::vector<std::string> kernel_classes(const codegen::GpuTarget& target) {
-  std::vector<std::string> names{"matmul_q8_0_", "matmul_q4_0_", "matmul_q4_k_", "matmul_bf16_", "experts_",
-                                 "embed_",       "gather_",      "route_",       "rope_table_",  "sample_scan_",
-                                 "sample_draw_", "repack_q4_k_", "repack_q8_0_"};
+  std::vector<std::string> names{"matmul_q8_0_", "matmul_q4_0_", "matmul_q4_k_", "matmul_bf16_",
+                                 "experts_",     "embed_",       "gather_",      "route_",
+                                 "rope_table_",  "sample_",      "repack_q4_k_", "repack_q8_0_"};
   names.insert(names.end(), {"latent_attention_", "self_attention_", "batched_", "layer_norm_", "match_rms_"});
   if (has_recurrent_models()) names.insert(names.end(), {"delta_rule_", "selective_scan_", "rwkv7_", "short_conv_"});
   if (target.matrix == codegen::MatrixKind::kNone)

@@ -13,65 +13,57 @@ using namespace forge::gpu_host;
 
 namespace {
 
-constexpr int kScanBlocks = 3, kScanWaves = 2, kDrawWaves = 4;
+constexpr int kScanBlocks = 3, kBlockWaves = 4;
 
-/// The two sampling kernels for a vocabulary size and a number of rows. `states`: of a model with recurrent state.
+/// The sampling kernel for a vocabulary size and a number of rows. `states`: of a model with recurrent state.
 class Sampling {
  public:
   Sampling(int vocab, int rows, int wave, bool states = false) : vocab_(vocab), rows_(rows), states_(states) {
-    const auto text_of = [&](const char* kernel, int blocks, int waves) {
-      codegen::KernelText text{.header = "kernels/gpu/sampling.h", .kernel = kernel, .defaults = {}, .before = {}};
-      text.config.number("kVocab", vocab)
-          .number("kRows", rows)
-          .number("kScanBlocks", kScanBlocks)
-          .number("kScanWaves", kScanWaves)
-          .number("kDrawWaves", kDrawWaves)
-          .flag("kStates", states);
-      text.blocks = blocks;
-      text.threads = waves * wave;
-      return WaveText{wave, std::move(text)};
-    };
-    auto kernels =
-        build_kernels({text_of("SampleScan", rows * kScanBlocks, kScanWaves), text_of("SampleDraw", rows, kDrawWaves)});
-    scan_ = kernels[0];
-    draw_ = kernels[1];
-    counter.fill(0);
+    codegen::KernelText text{.header = "kernels/gpu/sampling.h", .kernel = "Sample", .defaults = {}, .before = {}};
+    text.config.number("kVocab", vocab)
+        .number("kRows", rows)
+        .number("kScanBlocks", kScanBlocks)
+        .number("kWaves", kBlockWaves)
+        .flag("kStates", states);
+    text.blocks = rows * kScanBlocks;
+    text.threads = kBlockWaves * wave;
+    kernel_ = build_kernels({WaveText{wave, std::move(text)}})[0];
+    counters.fill(0);
     counts.fill(0);
   }
 
   void run(Order order) {
     values.fill(NAN);
-    indices.fill(-1);
-    const KernelArgs scan({logits.data(), counts.data(), values.data(), indices.data(), sampling.data(), masks.data()});
-    const KernelArgs draw({logits.data(), values.data(), indices.data(), sampling.data(), ids.data(), positions.data(),
-                           lengths.data(), counts.data(), counter.data(), sampled.data()});
-    const KernelArgs draw_states({logits.data(), values.data(), indices.data(), sampling.data(), ids.data(),
-                                  positions.data(), lengths.data(), counts.data(), counter.data(), sampled.data(),
-                                  state_read.data(), state_write.data()});
-    run_kernel(scan_, {.order = order}, scan.data(), scan.bytes());
-    const auto& arguments = states_ ? draw_states : draw;
-    run_kernel(draw_, {.order = order}, arguments.data(), arguments.bytes());
-    for (const auto* buffer : {&ids, &positions, &lengths, &counts, &sampled, &indices, &state_read, &state_write})
+    indices.fill(NAN);
+    const KernelArgs plain({logits.data(), values.data(), indices.data(), masks.data(), sampling.data(), ids.data(),
+                            positions.data(), lengths.data(), counts.data(), counters.data(), sampled.data()});
+    const KernelArgs with_states({logits.data(), values.data(), indices.data(), masks.data(), sampling.data(),
+                                  ids.data(), positions.data(), lengths.data(), counts.data(), counters.data(),
+                                  sampled.data(), state_read.data(), state_write.data()});
+    const auto& arguments = states_ ? with_states : plain;
+    run_kernel(kernel_, {.order = order}, arguments.data(), arguments.bytes());
+    for (const auto* buffer : {&ids, &positions, &lengths, &counts, &sampled, &state_read, &state_write})
       buffer->check();
     logits.check();
     values.check();
+    indices.check();
     sampling.check();
     masks.check();
-    counter.check();
+    counters.check();
   }
 
  private:
   std::size_t vocab_, rows_;
   bool states_;
-  Kernel scan_, draw_;
+  Kernel kernel_;
 
  public:
-  Buffer<float> logits{rows_ * vocab_}, values{rows_ * kScanBlocks};
-  Buffer<int> indices{rows_ * kScanBlocks}, ids{rows_}, positions{rows_}, lengths{rows_}, counts{4};
+  Buffer<float> logits{rows_ * vocab_}, values{rows_ * kScanBlocks}, indices{rows_ * kScanBlocks};
+  Buffer<int> ids{rows_}, positions{rows_}, lengths{rows_}, counts{4};
   Buffer<int> state_read{rows_}, state_write{rows_};
   Buffer<int> sampled{static_cast<std::size_t>(gpu::kSampledRing) * rows_};
   Buffer<gpu::SamplingRow> sampling{rows_};
-  Buffer<std::uint32_t> counter{1};
+  Buffer<std::uint32_t> counters{rows_ + 1};
   std::size_t mask_words = (vocab_ + 31) / 32;
   Buffer<std::uint32_t> masks{rows_ * mask_words};  ///< random: rows without a mask must not read theirs
 };
@@ -140,7 +132,8 @@ TEST_CASE("draws equal the host sampler's, with every filter") {
         }
         device.run(kOrders[draw % 3]);
         REQUIRE(device.counts[gpu::kSampledCount] == draw + 1);
-        REQUIRE(device.counter[0] == 0);
+        REQUIRE(
+            std::ranges::all_of(std::span(device.counters.data(), kRows + 1), [](auto count) { return count == 0; }));
         for (int row = 0; row < kRows; ++row) {
           INFO(settings[row].what << ", draw " << draw << ", vocabulary " << vocab << ", wave " << wave);
           if (device.ids[row] != expected[row]) ++different[row];
