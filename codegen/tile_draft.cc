@@ -39,7 +39,8 @@ class Drafter {
   TileDraft run(std::span<const ir::NodeId> order) {
     const ir::NodeId first = order.front();
     for (const auto node : order)
-      if (is_source(graph_.op(node)) && node != first) throw Refusal{"a source that is not the first node"};
+      if (is_source(graph_.op(node)) && node != first && !is_identity(node))
+        throw Refusal{"a source that is not the first node"};
     if (is_source(graph_.op(first)) || graph_.op(first) == Op::kExpertSum) {
       draft_.source = first;
       draft_.input = graph_.operand(first, graph_.op(first) == Op::kEmbed ? 1 : 0);
@@ -97,6 +98,8 @@ class Drafter {
   }
 
   bool inside(ir::NodeId node) const { return members_.contains(node); }
+
+  bool is_identity(ir::NodeId node) const { return rules_.one_row && graph_.op(node) == Op::kGatherRows; }
 
   /// Tiles of the section must be multiples of `unit` columns wide.
   void need_unit(DraftSection& section, std::int64_t unit) { section.unit = std::lcm(section.unit, unit); }
@@ -239,6 +242,7 @@ class Drafter {
       return operand;
     };
     const auto op = graph_.op(node);
+    if (is_identity(node)) return;
     const auto call = ir::function_call(op, graph_.attrs(node));
     const bool gated =
         call && use.operand == 1 && elementwise::function_def(call->function).form == elementwise::Form::kGate;

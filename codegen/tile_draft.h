@@ -69,6 +69,7 @@ struct TileDraft {
 struct DraftRules {
   bool row_norms = false;  ///< norms may follow a matmul whatever their length; else only norms of heads may
   bool branches = false;   ///< several chains of operations may continue a value, such as copies of a row times weights
+  bool one_row = false;    ///< the step has one token and at most one row of it, so gather_rows is the identity
 };
 
 /// The draft, or the reason why the members do not form a tile program. members: in topological order.

@@ -22,7 +22,8 @@ using plan::Operand;
 using plan::Space;
 using Kind = PointerArgument::Kind;
 
-std::expected<passes::Choice, std::string> GpuChooser::choose(std::span<const ir::NodeId> nodes) {
+std::expected<passes::Choice, std::string> GpuChooser::choose(std::span<const ir::NodeId> nodes,
+                                                              const DraftRules& rules) {
   const auto node = nodes.front();
   if (graph_.op(node) == Op::kAttention) {
     const bool latent = kv_state_of(graph_, graph_.operand(node, 1)).shared_row == 1;
@@ -33,7 +34,7 @@ std::expected<passes::Choice, std::string> GpuChooser::choose(std::span<const ir
   } else if (nodes.size() == 1 && stands_alone(graph_, node)) {
     out_.step.label = ir::op_def(graph_.op(node)).name;
     if (auto why = step_of_one(node); !why.empty()) return std::unexpected(std::move(why));
-  } else if (const auto step = draft_step(graph_, nodes, kv_); !step) {
+  } else if (const auto step = draft_step(graph_, nodes, kv_, rules); !step) {
     return std::unexpected(step.error());
   } else if (step->routed) {
     if (auto why = refuses_alignment(step->routed->matmul); !why.empty()) return std::unexpected(std::move(why));

@@ -1,6 +1,6 @@
-// Two matmuls in one launch, which read the same rows but have weights of different types, such as q and k beside v in
-// files of mixed types, or different epilogues, such as a router beside a shared expert. Alone neither has blocks for
-// the whole device, and each launch costs a wait for the one before it.
+// Two steps in one launch. Matmuls which read the same rows but have weights of different types, such as q and k beside
+// v in files of mixed types, or different epilogues, such as a router beside a shared expert: alone neither has blocks
+// for the whole device. The embedding beside RoPE's table. And each launch costs a wait for the one before it.
 
 #include <fmt/format.h>
 
@@ -31,11 +31,15 @@ std::optional<passes::Choice> GpuChooser::choose_both(std::span<const ir::NodeId
   auto choice = one.choose(first);
   const auto beside = other.choose(second);
   if (!choice || !beside || !choice->then.empty() || !beside->then.empty()) return std::nullopt;
-  const auto &text = one.text_, &text_beside = other.text_;
-  const auto takes = [](const KernelText& kernel) { return kernel.has_lds && kernel.has_blocks; };
-  if (!takes(text) || !takes(text_beside) || text.threads != text_beside.threads ||
-      (text.lds_bytes > 0) != (text_beside.lds_bytes > 0) || !choice->constants.empty() || !beside->constants.empty())
+  auto &text = one.text_, &text_beside = other.text_;
+  if (text.any_threads)
+    text.threads = text_beside.threads;
+  else if (text_beside.any_threads)
+    text_beside.threads = text.threads;
+  if (!text.has_blocks || !text_beside.has_blocks || text.threads != text_beside.threads ||
+      (text.lds_bytes > 0) != (text_beside.lds_bytes > 0) || (!choice->constants.empty() && !beside->constants.empty()))
     return std::nullopt;
+  if (choice->constants.empty()) choice->constants = std::move(beside->constants);
   const auto scratch = behind(choice->scratch_bytes);
   for (const auto& operand : beside->step.operands)
     choice->step.operands.push_back(behind_first(operand, scratch, choice->counter_bytes));
@@ -46,6 +50,7 @@ std::optional<passes::Choice> GpuChooser::choose_both(std::span<const ir::NodeId
     choice->step.reason += (choice->step.reason.empty() ? "" : "; ") + beside->step.reason;
   auto& launch = *choice->step.body.AsLaunch();
   launch.blocks += beside->step.body.AsLaunch()->blocks;
+  launch.threads = text.threads;
   launch.lds_bytes = std::max(launch.lds_bytes, beside->step.body.AsLaunch()->lds_bytes);
   choice->kernel = kernel_source(target_, fmt::format("{}_and_{}", one.stem_, other.stem_), text, text_beside);
   return std::move(*choice);

@@ -1,12 +1,16 @@
-// Attention of one row that makes its own heads first: two groups, one launch (kernels/gpu/attention_heads.h).
+// Steps of one token that are joined with the next one, in one launch: attention that makes its own heads first
+// (kernels/gpu/attention_heads.h), and a matmul that goes on with what follows the gathering of rows, of which there is
+// one.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/heads_draft.h"
+#include "passes/passes.h"
 
 namespace forge::codegen {
 
@@ -66,8 +70,26 @@ std::optional<HeadsDraft> draft_heads(const ir::Graph& graph, std::span<const ir
   return out.query >= 0 ? std::optional(std::move(out)) : std::nullopt;
 }
 
+bool gathers_only_row(const ir::Graph& graph, std::span<const ir::NodeId> step, std::span<const ir::NodeId> next,
+                      const KvFormat& kv) {
+  const auto gather = next.front();
+  if (graph.op(gather) != Op::kGatherRows || !passes::is_matmul(graph, step.front()) ||
+      std::ranges::find(step, graph.operand(gather, 0).node) == step.end())
+    return false;
+  std::vector<ir::NodeId> nodes(step.begin(), step.end());
+  nodes.insert(nodes.end(), next.begin(), next.end());
+  const auto drafted = draft_step(graph, nodes, kv, kOneRowRules);
+  return drafted && !drafted->routed;
+}
+
 std::optional<passes::Choice> GpuChooser::choose_joined(std::span<const ir::NodeId> step,
                                                         std::span<const ir::NodeId> next) {
+  if (graph_.op(next.front()) == Op::kGatherRows) {
+    std::vector<ir::NodeId> nodes(step.begin(), step.end());
+    nodes.insert(nodes.end(), next.begin(), next.end());
+    auto choice = choose(nodes, kOneRowRules);
+    return choice ? std::optional(std::move(*choice)) : std::nullopt;
+  }
   const auto heads = draft_heads(graph_, step, next, kv_, target_.wave);
   if (!heads || !attention(next, &*heads).empty()) return std::nullopt;
   out_.step.label = heads->draft.label(graph_) + " + " + out_.step.label;

@@ -151,8 +151,8 @@ void GpuChooser::rope_table(ir::NodeId node) {
   text.has_lds = false;
   text.blocks = rows.bound;
   text.threads = threads_for(angles, target_.wave);
+  text.any_threads = true;
   text.config.number("kAngles", angles)
-      .number("kThreads", text.threads)
       .number("kTokensTotal", rows.bound)
       .flag("kFactors", factors)
       .real("kMagnitude", table.magnitude)

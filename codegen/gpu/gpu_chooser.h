@@ -39,14 +39,16 @@ class GpuChooser {
         operands_(graph, binding.numbers) {}
 
   /// The step of a group of nodes, or the reason why the group cannot be one.
-  std::expected<passes::Choice, std::string> choose(std::span<const ir::NodeId> nodes);
+  std::expected<passes::Choice, std::string> choose(std::span<const ir::NodeId> nodes,
+                                                    const DraftRules& rules = kGpuDraftRules);
 
   /// One launch for two groups that do not depend on each other: blocks of the one, then of the other. Nothing if
-  /// either is no single launch of a matmul, or their blocks do not fit together.
+  /// either is no single launch, or their blocks do not fit together.
   std::optional<passes::Choice> choose_both(std::span<const ir::NodeId> first,
                                             std::span<const ir::NodeId> second) const;
 
-  /// One launch for an attention and the step before it that makes its heads (draft_heads); nothing if it is none.
+  /// One launch for a step and the next: an attention behind the step that makes its heads (draft_heads), or the
+  /// gathering of the only row behind its matmul (gathers_only_row); nothing if they are neither.
   std::optional<passes::Choice> choose_joined(std::span<const ir::NodeId> step, std::span<const ir::NodeId> next);
 
   /// The steps that sample the next tokens and write them as the next step's input (kernels/gpu/sampling.h). They run
@@ -219,6 +221,11 @@ struct StepDraft {
 };
 /// The draft of a group, in topological order, or the reason why GPUs do not support it.
 std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::span<const ir::NodeId> members,
-                                                 const KvFormat& kv);
+                                                 const KvFormat& kv, const DraftRules& rules = kGpuDraftRules);
+
+/// True if `next` gathers rows of what the matmul of `step` makes, and a matmul of one token can go on with all that
+/// follows there.
+bool gathers_only_row(const ir::Graph& graph, std::span<const ir::NodeId> step, std::span<const ir::NodeId> next,
+                      const KvFormat& kv);
 
 }  // namespace forge::codegen

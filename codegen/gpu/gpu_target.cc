@@ -185,7 +185,7 @@ bool GpuTargetModel::merges_columns(std::int64_t n) const {
 }
 
 std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::span<const ir::NodeId> members,
-                                                 const KvFormat& kv) {
+                                                 const KvFormat& kv, const DraftRules& rules) {
   StepDraft out;
   auto routed = split_at_route(graph, members, kv);
   if (!routed) return std::unexpected(routed.error());
@@ -194,7 +194,7 @@ std::expected<StepDraft, std::string> draft_step(const ir::Graph& graph, std::sp
     out.routed = std::move(*routed);
     return out;
   }
-  auto draft = draft_tile_program(graph, members, kGpuDraftRules);
+  auto draft = draft_tile_program(graph, members, rules);
   if (!draft) return std::unexpected(draft.error());
   if (auto why = refuses_source(graph, *draft)) return std::unexpected(*why);
   out.draft = std::move(*draft);
@@ -240,11 +240,13 @@ std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::
 // Matmuls of few tokens, which read all of their weight for little arithmetic; experts' blocks wait for the router.
 bool GpuTargetModel::runs_beside(const ir::Graph& graph, std::span<const ir::NodeId> step,
                                  std::span<const ir::NodeId> beside, const ir::Bounds& bounds) const {
-  const auto takes = [&](std::span<const ir::NodeId> nodes) {
-    return graph.op(nodes.front()) == ir::Op::kMatmul &&
-           graph.type({nodes.front(), 0}).shape[0].symbol == ir::Symbol::kTokens;
+  const auto is = [&](ir::Op op, std::span<const ir::NodeId> nodes) {
+    return graph.op(nodes.front()) == op && graph.type({nodes.front(), 0}).shape[0].symbol == ir::Symbol::kTokens;
   };
-  return bounds.tokens <= kBesideTokensMax && tuned(tuning_, "beside", 1) != 0 && takes(step) && takes(beside);
+  const auto are = [&](ir::Op one, ir::Op other) { return is(one, step) && is(other, beside); };
+  return bounds.tokens <= kBesideTokensMax && tuned(tuning_, "beside", 1) != 0 &&
+         (are(ir::Op::kMatmul, ir::Op::kMatmul) || are(ir::Op::kRopeTable, ir::Op::kEmbed) ||
+          are(ir::Op::kEmbed, ir::Op::kRopeTable));
 }
 
 std::optional<passes::Choice> GpuTargetModel::choose_both(const ir::Graph& graph, std::span<const ir::NodeId> step,
@@ -259,9 +261,10 @@ std::optional<passes::Choice> GpuTargetModel::choose_both(const ir::Graph& graph
 // and 667.9 with one, Gemma 3 4B 680.4 and 670.7).
 bool GpuTargetModel::joins(const ir::Graph& graph, std::span<const ir::NodeId> step, std::span<const ir::NodeId> next,
                            const ir::Bounds& bounds) const {
-  return bounds.tokens == 1 && !deterministic_ && tuned(tuning_, "join_heads", target_.overlaps ? 0 : 1) != 0 &&
-         tuned(tuning_, "attention_waves", kJoinedWavesLeast) >= kJoinedWavesLeast &&
-         draft_heads(graph, step, next, kv_, target_.wave);
+  if (bounds.tokens != 1 || deterministic_) return false;
+  const bool heads = tuned(tuning_, "join_heads", target_.overlaps ? 0 : 1) != 0 &&
+                     tuned(tuning_, "attention_waves", kJoinedWavesLeast) >= kJoinedWavesLeast;
+  return (heads && draft_heads(graph, step, next, kv_, target_.wave)) || gathers_only_row(graph, step, next, kv_);
 }
 
 std::optional<passes::Choice> GpuTargetModel::choose_joined(const ir::Graph& graph, std::span<const ir::NodeId> step,

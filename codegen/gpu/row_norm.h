@@ -14,6 +14,8 @@
 namespace forge::codegen {
 
 inline constexpr DraftRules kGpuDraftRules{.row_norms = true, .branches = true};
+/// The same in a step of one token.
+inline constexpr DraftRules kOneRowRules{.row_norms = true, .branches = true, .one_row = true};
 
 /// The two halves of a draft with operations on whole rows of a matmul.
 struct RowNormDraft {

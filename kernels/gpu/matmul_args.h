@@ -25,14 +25,7 @@ struct MatmulCommon {
   static constexpr int kXFloats = 0;          ///< floats from one row of x to the next; 0: rows of W::kXRowBytes
   static constexpr int kHeads = 1;            ///< rows of x of a token, each of which has columns of its own
   static constexpr int kHeadColumns = 0;      ///< columns of each of them; 0: all
-  static constexpr int kFirstBlock = 0;  ///< blocks of the launch in front of this kernel's, those of another kernel
 };
-
-/// The block's number among those of the kernel with this configuration.
-template <class C>
-FORGE_DEVICE int block_of() {
-  return block_id() - C::kFirstBlock;
-}
 
 /// Bytes from one row of x to the next.
 template <class C>

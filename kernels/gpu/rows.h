@@ -200,7 +200,7 @@ struct FillRows {
       lds.tile.factors.set(0, factor);
   }
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int t = block_id() / kColumnBlocks, row0 = block_id() % kColumnBlocks * C::kBlockRows;
+    const int t = block_of<C>() / kColumnBlocks, row0 = block_of<C>() % kColumnBlocks * C::kBlockRows;
     release_consumers();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t / slots_of<C>())) return;
     const int row = C::Source::row(args.source, t);
@@ -396,9 +396,9 @@ FORGE_DEVICE void cos_sin(double angle, float* cosine, float* sine) {
 }
 
 /// RoPE's table: table[t][i] = (cos, sin) of positions[t] * frequencies[i], times a magnitude. Padding (position -1)
-/// gets position 0's angles. C has kAngles (rotary dimensions / 2), kMagnitude, kThreads, kTokensTotal and kFactors: if
-/// true, the model file's factors divide the frequencies. Linear and YaRN scaling need no more code, because they are
-/// multiplied into `frequencies` beforehand. If kTemperatureLength > 0, the magnitude is kMagnitude *
+/// gets position 0's angles. C has kAngles (rotary dimensions / 2), kMagnitude, kThreads (any number), kTokensTotal and
+/// kFactors: if true, the model file's factors divide the frequencies. Linear and YaRN scaling need no more code,
+/// because they are multiplied into `frequencies` beforehand. If kTemperatureLength > 0, the magnitude is kMagnitude *
 /// (1 + kTemperature * ln(1 + (position + kTemperatureOffset) / kTemperatureLength)), with the quotient rounded down.
 template <class C>
 struct RopeTable {
@@ -411,7 +411,7 @@ struct RopeTable {
     float* table;  ///< [tokens][kAngles][2]
   };
   FORGE_DEVICE static void run(const Args& args) {
-    const int t = block_id();
+    const int t = block_of<C>();
     release_consumers();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     const int position = load(args.positions + t);

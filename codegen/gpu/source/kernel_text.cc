@@ -89,8 +89,10 @@ std::string include(std::string_view header) {
 /// comment, so that it is part of the hash in the kernel's name.
 std::string body_of(const KernelText& kernel) {
   std::string body = kernel.before;
+  auto config = kernel.config;
+  if (kernel.any_threads) config.number("kThreads", kernel.threads);
   body += fmt::format("struct Config{} {{\n{}}};\nusing Kernel = {}<Config>;\n",
-                      kernel.defaults.empty() ? "" : " : " + kernel.defaults, kernel.config.text(), kernel.kernel);
+                      kernel.defaults.empty() ? "" : " : " + kernel.defaults, config.text(), kernel.kernel);
   if (kernel.has_blocks) body += fmt::format("static_assert(Kernel::kBlocks == {});\n", kernel.blocks);
   body += fmt::format("static_assert(Kernel::kThreads == {});\n", kernel.threads);
   if (kernel.lds_bytes > 0) body += fmt::format("static_assert(sizeof(Kernel::Lds) <= {});\n", kernel.lds_bytes);
@@ -129,21 +131,27 @@ KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const
   second.config.number("kFirstBlock", first.blocks);
   auto launch = first;
   launch.blocks += second.blocks;
+  launch.has_lds = first.has_lds || second.has_lds;
   launch.lds_bytes = std::max(first.lds_bytes, second.lds_bytes);
   launch.min_blocks = std::min(first.min_blocks, second.min_blocks);
-  const auto in_namespace = [](std::string_view name, const KernelText& kernel) {
-    return fmt::format("namespace {0} {{\nusing namespace forge::gpu;\nnamespace gpu = forge::gpu::{0};\n{1}}}\n\n",
-                       name, body_of(kernel));
+  std::string includes, bodies, args, lds, run;
+  const auto add = [&](std::string_view name, const KernelText& kernel) {
+    for (const auto& header : {kernel.header, kernel.more_header})
+      if (!includes.contains(include(header))) includes += include(header);
+    bodies += fmt::format("namespace {0} {{\nusing namespace forge::gpu;\nnamespace gpu = forge::gpu::{0};\n{1}}}\n\n",
+                          name, body_of(kernel));
+    args += fmt::format("  {0}::Kernel::Args {0};\n", name);
+    if (kernel.has_lds) lds += fmt::format("  {0}::Kernel::Lds {0};\n", name);
+    run += fmt::format("    {0}::Kernel::run(args.{0}{1});\n", name,
+                       kernel.has_lds ? fmt::format(", lds.{}", name) : std::string());
+    if (&kernel != &second) run += "  else\n";
   };
-  const auto body = in_namespace("first", first) + in_namespace("second", second) +
-                    "struct BothArgs {\n  first::Kernel::Args first;\n  second::Kernel::Args second;\n};\n"
-                    "union BothLds {\n  first::Kernel::Lds first;\n  second::Kernel::Lds second;\n};\n";
-  const auto run = fmt::format(
-      "  if (block_id() < {})\n    first::Kernel::run(args.first, lds.first);\n  else\n"
-      "    second::Kernel::run(args.second, lds.second);\n",
-      first.blocks);
-  const auto includes = include(first.header) + include(second.header != first.header ? second.header : "");
-  return source_of(target, includes, stem, launch, body, "BothArgs", "BothLds", run);
+  add("first", first);
+  add("second", second);
+  auto body = bodies + fmt::format("struct BothArgs {{\n{}}};\n", args);
+  if (launch.has_lds) body += fmt::format("union BothLds {{\n{}}};\n", lds);
+  return source_of(target, includes, stem, launch, body, "BothArgs", "BothLds",
+                   fmt::format("  if (block_id() < {})\n{}", first.blocks, run));
 }
 
 std::uint32_t KernelSet::add(KernelSource source) {

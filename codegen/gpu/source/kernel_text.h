@@ -50,6 +50,7 @@ struct KernelText {
   std::int64_t lds_bytes = 0;   ///< the launch gives so much shared memory, enough for Lds; 0: the kernel declares it
   std::int64_t blocks = 0;      ///< blocks of the grid; a static_assert compares it with the kernel's own number
   std::int64_t threads = 0;     ///< threads of a block; compared likewise
+  bool any_threads = false;     ///< the kernel takes any number of them, as kThreads
   bool has_blocks = true;       ///< false: the launch gives the number of blocks
   std::int64_t min_blocks = 0;  ///< blocks that a unit should hold at once; 0: the compiler decides
 };
@@ -61,8 +62,8 @@ std::string target_macros(const GpuTarget& target);
 /// The whole source. The kernel's name is `stem` (letters, digits, '_') and a hash of the text after the includes.
 KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel);
 /// The source of a kernel whose blocks run `first`, and those behind them `second`. Its parameter has the members of
-/// both kernels' Args. Both have blocks of as many threads, shared memory declared or both given by the launch, and
-/// configurations with kFirstBlock (kernels/gpu/matmul_args.h).
+/// both kernels' Args. Both have blocks of as many threads, and shared memory that both declare or that the launch
+/// gives to both; the second finds its blocks behind kFirstBlock (block_of in kernels/gpu/prelude/prelude.h).
 KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& first, KernelText second);
 
 /// The kernels of one program. Equal sources (layers with equal shapes) become one kernel.

@@ -274,4 +274,14 @@ FORGE_DEVICE bool last_arrival(u32* counter, u32 count, Flag& flag) {
   return last;
 }
 
+/// The block's number among those of the kernel with configuration C. Where another kernel's blocks come first in the
+/// launch, C has their number, kFirstBlock.
+template <class C>
+FORGE_DEVICE int block_of() {
+  if constexpr (requires { C::kFirstBlock; })
+    return block_id() - C::kFirstBlock;
+  else
+    return block_id();
+}
+
 }  // namespace forge::gpu
