@@ -299,7 +299,7 @@ TEST_CASE("decode attention by length does not spill, and leaves a unit room for
            {std::array{9, 3, 64}, {32, 8, 64}, {32, 4, 128}, {32, 2, 128}, {8, 4, 256}, {5, 1, 256}, {10, 1, 128}})
         for (const auto type : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
           auto text = attention_text(target, heads, kv_heads, head_dim, true, type, {}, before_choice);
-          CHECK(text.kernel == "AttentionByLength");
+          CHECK(text.kernel == (type == DType::kF16 ? "AttentionByLength" : "AttentionHeadTiles"));
           const auto name = fmt::format("x{}_{}x{}_{}_{}", heads, kv_heads, head_dim, dtype_name(type), before_choice);
           kernels.add(kernel_source(target, name, std::move(text)));
         }
