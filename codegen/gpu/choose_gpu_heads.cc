@@ -33,6 +33,13 @@ bool makes_heads_only(const ir::Graph& graph, std::span<const ir::NodeId> step, 
   return true;
 }
 
+/// The nodes of a step and of the next one.
+std::vector<ir::NodeId> joined(std::span<const ir::NodeId> step, std::span<const ir::NodeId> next) {
+  std::vector<ir::NodeId> nodes(step.begin(), step.end());
+  nodes.insert(nodes.end(), next.begin(), next.end());
+  return nodes;
+}
+
 /// Notes where a section's rows go; false if one goes anywhere but to the attention or the KV cache.
 bool note_sinks(const DraftSection& section, ir::Value query, HeadsDraft& out) {
   for (const auto& op : section.ops) {
@@ -76,18 +83,14 @@ bool gathers_only_row(const ir::Graph& graph, std::span<const ir::NodeId> step, 
   if (graph.op(gather) != Op::kGatherRows || !passes::is_matmul(graph, step.front()) ||
       std::ranges::find(step, graph.operand(gather, 0).node) == step.end())
     return false;
-  std::vector<ir::NodeId> nodes(step.begin(), step.end());
-  nodes.insert(nodes.end(), next.begin(), next.end());
-  const auto drafted = draft_step(graph, nodes, kv, kOneRowRules);
+  const auto drafted = draft_step(graph, joined(step, next), kv, kOneRowRules);
   return drafted && !drafted->routed;
 }
 
 std::optional<passes::Choice> GpuChooser::choose_joined(std::span<const ir::NodeId> step,
                                                         std::span<const ir::NodeId> next) {
   if (graph_.op(next.front()) == Op::kGatherRows) {
-    std::vector<ir::NodeId> nodes(step.begin(), step.end());
-    nodes.insert(nodes.end(), next.begin(), next.end());
-    auto choice = choose(nodes, kOneRowRules);
+    auto choice = choose(joined(step, next), kOneRowRules);
     return choice ? std::optional(std::move(*choice)) : std::nullopt;
   }
   const auto heads = draft_heads(graph_, step, next, kv_, target_.wave);
