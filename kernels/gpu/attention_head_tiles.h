@@ -23,9 +23,9 @@
 //
 //   element e of piece n    tile (n * kPieceDims + e) / kRowsOfA, the lane's row number e % kRowsOfA
 //
-// The next chunk's keys are loaded when this one's are multiplied, its values likewise, and the entry of the block
-// table one chunk earlier. Tokens that are not seen are loaded from the row of one that is: their weights are zeros,
-// which NaN would survive.
+// A tile's keys of the next chunk are loaded when those of this one are multiplied, its values likewise, and the entry
+// of the block table one chunk earlier. Of types without scales, tokens that are not seen are loaded from the row of
+// one that is: their weights are zeros, which NaN would survive.
 
 #include "kernels/gpu/head_queries.h"
 
@@ -113,39 +113,45 @@ struct AttentionHeadTiles : HeadQueries<C> {
     return {Pool::row(pool_slot, job.kv_head), job.oldest - chunk * kChunk, newest - chunk * kChunk};
   }
 
-  /// Without scales. only: the chunk's token that is loaded; kAll: all of them.
+  /// The token whose row is loaded for a token. Quants are numbers whatever they are, and neither a score nor a value
+  /// of an unseen token comes from its scale, so these need no other row; and without one, addresses are constants
+  /// apart.
+  FORGE_DEVICE static int loaded(const Place& place, int token) { return Format::kScaled ? token : place.seen(token); }
+  /// Keys of tile t, without scales. only: the chunk's token that is loaded; kAll: all of them.
   static constexpr int kAll = -1;
-  FORGE_DEVICE static void load_keys(const Args& args, const Place& place, Keys& out, int only = kAll) {
+  FORGE_DEVICE static void load_tile_keys(const Args& args, const Place& place, int t, Keys& out, int only = kAll) {
     using Rows = typename Pool::template Rows<kHeadDim>;
     const u8* rows = Rows::at(args.k, place.row, 0);
     FORGE_UNROLL
-    for (int t = 0; t < kTiles; ++t) {
+    for (int h = 0; h < kRows; ++h) {
+      const int token = slot() * kKeyTokens + t * kRows + h;
+      if (only != kAll && only != token) continue;
       FORGE_UNROLL
-      for (int h = 0; h < kRows; ++h) {
-        const int token = slot() * kKeyTokens + t * kRows + h;
-        if (only != kAll && only != token) continue;
-        FORGE_UNROLL
-        for (int j = 0; j < kKeyUnits; ++j)
-          load_packed(rows + place.seen(token) * Rows::kRowBytes + key_unit(j) * Format::kUnitBytes,
-                      out.units[t][h][j]);
-      }
+      for (int j = 0; j < kKeyUnits; ++j)
+        load_packed(rows + loaded(place, token) * Rows::kRowBytes + key_unit(j) * Format::kUnitBytes,
+                    out.units[t][h][j]);
     }
   }
-  FORGE_DEVICE static void load_values(const Args& args, const Place& place, Values& out, int only = kAll) {
+  FORGE_DEVICE static void load_tile_values(const Args& args, const Place& place, int t, Values& out, int only = kAll) {
     using Rows = typename Pool::template Rows<kValueDim>;
     const u8* rows = Rows::at(args.v, place.row, 0);
     FORGE_UNROLL
-    for (int t = 0; t < kTiles; ++t) {
+    for (int i = 0; i < kRun; ++i) {
+      const int token = value_token0() + value_token(t, i);
+      if (only != kAll && only != token) continue;
       FORGE_UNROLL
-      for (int i = 0; i < kRun; ++i) {
-        const int token = value_token0() + value_token(t, i);
-        if (only != kAll && only != token) continue;
-        FORGE_UNROLL
-        for (int n = 0; n < kPieces; ++n)
-          load_words<kPieceWords>(rows + place.seen(token) * Rows::kRowBytes + piece(n) * kPieceBytes,
-                                  out.words[t][i][n]);
-      }
+      for (int n = 0; n < kPieces; ++n)
+        load_words<kPieceWords>(rows + loaded(place, token) * Rows::kRowBytes + piece(n) * kPieceBytes,
+                                out.words[t][i][n]);
     }
+  }
+  /// Keys and values of a chunk.
+  FORGE_DEVICE static void load_rows(const Args& args, const Place& place, Keys& keys, Values& values,
+                                     int only = kAll) {
+    FORGE_UNROLL
+    for (int t = 0; t < kTiles; ++t) load_tile_keys(args, place, t, keys, only);
+    FORGE_UNROLL
+    for (int t = 0; t < kTiles; ++t) load_tile_values(args, place, t, values, only);
   }
   /// Loads the scales of all tokens, seen or not.
   FORGE_DEVICE static void load_key_scales(const Args& args, const Place& place, Keys& out) {
@@ -166,13 +172,19 @@ struct AttentionHeadTiles : HeadQueries<C> {
                                   out.scales[n]);
     }
   }
+  FORGE_DEVICE static void load_scales(const Args& args, const Place& place, Keys& keys, Values& values) {
+    load_key_scales(args, place, keys);
+    load_value_scales(args, place, values);
+  }
+
   /// Sums of even and of odd runs, so that products do not all wait for each other.
-  FORGE_DEVICE static void multiply_keys(const Keys& keys, const Query& query, const Lds& lds, Scores& scores) {
-    Scores odd = {};
+  FORGE_DEVICE static void multiply_keys(const Args& args, const Place& next, const Query& query, const Lds& lds,
+                                         Keys& keys, Scores& scores) {
     FORGE_UNROLL
-    for (int j = 0; j < kKeyUnits; j += kUnitsOfRun) {
+    for (int t = 0; t < kTiles; ++t) {
+      float odd[kColumnTiles][kSums] = {};
       FORGE_UNROLL
-      for (int t = 0; t < kTiles; ++t) {
+      for (int j = 0; j < kKeyUnits; j += kUnitsOfRun) {
         u32 pairs[kRows][kUnitsOfRun][kUnitWords];
         FORGE_UNROLL
         for (int h = 0; h < kRows; ++h) {
@@ -200,26 +212,25 @@ struct AttentionHeadTiles : HeadQueries<C> {
               const int run = (j * kUnitWords + first) / kRunWords;
               u32 b[kRunWords];
               Base::query_run(query, lds, term, c, run, b);
-              multiply_fragments<T>(a, b, (run + term) % 2 == 0 ? scores[t][c] : odd[t][c]);
+              multiply_fragments<T>(a, b, (run + term) % 2 == 0 ? scores[t][c] : odd[c]);
             }
           }
         }
+        keep_schedule();
       }
-      keep_schedule();
-    }
-    FORGE_UNROLL
-    for (int t = 0; t < kTiles; ++t) {
+      if (next.row != kNoRow) load_tile_keys(args, next, t, keys);
       FORGE_UNROLL
       for (int c = 0; c < kColumnTiles; ++c) {
         FORGE_UNROLL
-        for (int i = 0; i < kSums; ++i) scores[t][c][i] += odd[t][c][i];
+        for (int i = 0; i < kSums; ++i) scores[t][c][i] += odd[c][i];
       }
     }
   }
 
   /// The scores in units of log2(e), with what the attributes add; unseen tokens' are such that their weights are 0.
   FORGE_DEVICE static void finish_scores(const Job& job, int chunk, const Place& place, Scores& scores) {
-    const bool whole = place.is_whole();
+    const bool whole = uniform(place.is_whole());
+    if (whole && C::kSoftcap == 0 && C::kAlibi == 0) return;
     FORGE_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       FORGE_UNROLL
@@ -276,6 +287,10 @@ struct AttentionHeadTiles : HeadQueries<C> {
           transpose_sums<T>(now, weights[t][c][term]);
         }
       }
+      bool kept = true;  // as long as no maximum rises
+      FORGE_UNROLL
+      for (int e = 0; e < kHeadsOfLane; ++e) kept = kept && keep[e] == 1.0f;
+      if (!any_lane(!kept)) continue;
       FORGE_UNROLL
       for (int tile = 0; tile < kValueTiles; ++tile) {
         FORGE_UNROLL
@@ -299,7 +314,8 @@ struct AttentionHeadTiles : HeadQueries<C> {
     if (second == first + 1) return scales[first / 2];  // first is even
     return (first % 2 == 0 ? low_halves : high_halves)(scales[first / 2], scales[second / 2]);
   }
-  FORGE_DEVICE static void add_values(const Values& values, const Weights& weights, State& state) {
+  FORGE_DEVICE static void add_values(const Args& args, const Place& next, Values& values, const Weights& weights,
+                                      State& state) {
     FORGE_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       FORGE_UNROLL
@@ -331,6 +347,7 @@ struct AttentionHeadTiles : HeadQueries<C> {
           }
         }
       }
+      if (next.row != kNoRow) load_tile_values(args, next, t, values);
     }
   }
 
@@ -341,20 +358,14 @@ struct AttentionHeadTiles : HeadQueries<C> {
                                      Keys& keys, Values& values, State& state, const Lds& lds) {
     const Place place = place_of(job, chunk, 0, job.newest);
     Scores scores = {};
-    multiply_keys(keys, query, lds, scores);
-    if (next.row != kNoRow) {
-      load_keys(args, next, keys);
-      load_key_scales(args, next, keys);
-    }
+    multiply_keys(args, next, query, lds, keys, scores);
+    if (next.row != kNoRow) load_key_scales(args, next, keys);
     finish_scores(job, chunk, place, scores);
     Weights weights;
     update(scores, weights, state);
     if (Format::kScaled && !place.is_whole()) clear_scales(place, values);
-    add_values(values, weights, state);
-    if (next.row != kNoRow) {
-      load_values(args, next, values);
-      load_value_scales(args, next, values);
-    }
+    add_values(args, next, values, weights, state);
+    if (next.row != kNoRow) load_value_scales(args, next, values);
   }
 
   /// Writes the wave's values, maxima and sums of weights to shared memory. Ends with a barrier.
@@ -409,9 +420,10 @@ struct AttentionHeadTiles : HeadQueries<C> {
     Share share;
     if (!Row::template find_share<kChunk>(job, id, share)) return;
     const int first = share.first, end = share.end, stride = share.stride;
-    // As in attention.h, the first chunk is loaded before the producer has ended, but for scales and the row's own
-    // token, which is loaded afterwards if it is in the chunk.
-    const bool any = first < end;
+    // As in attention.h, the first chunk is loaded before the producer has ended. If it has the row's own token, that
+    // token and the scales, which share sectors with its own, are loaded afterwards.
+    static_assert(!Row::kLoadsEarly || kChunk * 2 % Row::kSectorBytes == 0, "scales of a chunk are whole sectors");
+    const bool any = first < end, has_own = job.position < (first + 1) * kChunk;
     const bool early =
         Row::kLoadsEarly && any && (first * kChunk > job.oldest ? first * kChunk : job.oldest) < job.position;
     Keys keys = {};
@@ -419,21 +431,18 @@ struct AttentionHeadTiles : HeadQueries<C> {
     const int own_slot = any ? pool_slot(job, first) : 0;
     if (early) {
       const Place place = place_of(job, first, own_slot, job.position - 1);
-      load_keys(args, place, keys);
-      load_values(args, place, values);
+      load_rows(args, place, keys, values);
+      if (!has_own) load_scales(args, place, keys, values);
     }
     int slot_ahead = first + stride < end ? pool_slot(job, first + stride) : 0;
     queries.make(job, Row::template sees_own<kChunk>(job, share));
     Query query;
     Base::load_query(queries, job, query, lds);
     queries.done();
-    if (any) {
+    if (any && (!early || has_own)) {
       const Place place = place_of(job, first, own_slot, job.newest);
-      const int own = early ? job.position - first * kChunk : kAll;
-      load_keys(args, place, keys, own);
-      load_values(args, place, values, own);
-      load_key_scales(args, place, keys);
-      load_value_scales(args, place, values);
+      load_rows(args, place, keys, values, early ? job.position - first * kChunk : kAll);
+      load_scales(args, place, keys, values);
     }
     State state = {};
     FORGE_UNROLL

@@ -280,8 +280,8 @@ struct AttentionRow {
   }
   /// The job of part `part` of row t. Reads the step's inputs only, so it need not wait for the producer.
   FORGE_DEVICE static Job job_of(const Args& args, int t, int part) {
-    const int position = uniform(load(args.positions + t)), head0 = part * kGroup;
-    const int sequence = position < 0 ? 0 : load(args.sequences + t);
+    // Padding has a sequence too, so that neither load waits for the other.
+    const int position = uniform(load(args.positions + t)), head0 = part * kGroup, sequence = load(args.sequences + t);
     return {t,
             position,
             head0 / (C::kHeads / kKvHeads),
