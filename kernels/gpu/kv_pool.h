@@ -42,20 +42,24 @@ struct KvPool {
   }
   /// Index of an element in f16 elements; KvF16 only.
   FORGE_DEVICE static u64 index(int slot, int head, int dim) { return row(slot, head) * HeadDim + dim; }
-  /// The slot of token t by the block table of its sequence, [sequences][table_blocks]; -1 for padding (position -1).
-  /// Returned as the bits of a float, because epilogue operands are floats.
-  FORGE_DEVICE static float slot_bits(const i32* positions, const i32* sequences, const i32* tables, int table_blocks,
-                                      int t) {
-    const int position = load(element(positions, static_cast<u32>(t)));
-    if (position < 0) return __builtin_bit_cast(float, -1);
+  /// Loads what the slot of token t is made of: its position and its block, by the block table of its sequence,
+  /// [sequences][table_blocks]. Both are the bits of floats, because epilogue operands are floats; nothing here waits
+  /// for the block. Padding has position -1 and any sequence.
+  FORGE_DEVICE static void load_slot(const i32* positions, const i32* sequences, const i32* tables, int table_blocks,
+                                     int t, float& position, float& block) {
+    const int at = load(element(positions, static_cast<u32>(t)));
     const u32 row = static_cast<u32>(load(element(sequences, static_cast<u32>(t)))) * static_cast<u32>(table_blocks);
-    const u32 block = static_cast<u32>(position) / BlockTokens, place = static_cast<u32>(position) % BlockTokens;
-    return __builtin_bit_cast(float, static_cast<u32>(load(element(tables, row + block))) * BlockTokens + place);
+    position = __builtin_bit_cast(float, at);
+    block = __builtin_bit_cast(float, load(element(tables, row + static_cast<u32>(at < 0 ? 0 : at) / BlockTokens)));
+  }
+  /// The slot; -1 for padding.
+  FORGE_DEVICE static int slot_of(float position, float block) {
+    const int at = __builtin_bit_cast(int, position);
+    return at < 0 ? -1 : __builtin_bit_cast(int, block) * BlockTokens + at % BlockTokens;
   }
   /// Stores one value of a token's keys or values; `column` counts over [kv_heads][head_dim]. Format::kColumns
   /// neighbouring lanes hold as many neighbouring columns, from a multiple of it on; all lanes of the wave call this.
-  FORGE_DEVICE static void store(u16* pool, float slot_bits, int column, float value, bool real) {
-    const int slot = __builtin_bit_cast(int, slot_bits);
+  FORGE_DEVICE static void store(u16* pool, int slot, int column, float value, bool real) {
     const bool stored = real && slot >= 0;
     Rows<HeadDim>::store(pool, row(stored ? slot : 0, column / HeadDim), column % HeadDim, value, stored);
   }

@@ -149,12 +149,10 @@ struct MatmulRows {
     Batch batch;
     FORGE_UNROLL
     for (int u = 0; u < C::kUnitsAhead; ++u) load_units(args.weights, begin, last, first + u * kStride, u, batch);
-    if constexpr (!kExperts) {
-      release_consumers();
-      wait_for_producer();
-    }
     Finish<E, OutTile, kColumns, RowsInOrder<C::kTokensTotal>> finish(args.epilogue, row0, {t0});
+    if constexpr (!kExperts) release_consumers();
     finish.prepare_older();
+    if constexpr (!kExperts) wait_for_producer();
     finish.prepare();
     constexpr int kStep = kStride * C::kUnitsAhead;
     FORGE_LOOP

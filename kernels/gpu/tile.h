@@ -37,7 +37,7 @@
 //
 // Lanes with real == false take part in run's shuffles and store nothing. A kernel uses the class Finish like this:
 //
-//   finish.prepare_older();                     // or behind the wait
+//   finish.prepare_older();                     // or behind the wait, where a kernel has no work before it
 //   wait_for_producer();  finish.prepare();     // issues loads of operands and squares; nothing waits for them yet
 //   ... sums of the tile ...                    // the latency of those loads hides behind the weights'
 //   tile.set(...);  finish.set_factors(tile);  barrier();  finish.run(tile);

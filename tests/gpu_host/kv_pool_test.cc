@@ -36,14 +36,16 @@ WaveText text_of(const StoreCase& c) {
     u16* pool;
     const i32 *positions, *sequences, *tables;
   };
-  static constexpr int kIn = 16, kOperands = 1, kParts = 0;
-  FORGE_DEVICE static void load(const Args& a, int t, int, int, float (&o)[1]) {
-    o[0] = )" + c.pool() +
-                        "::slot_bits(a.positions, a.sequences, a.tables, " + std::to_string(kTableBlocks) + R"(, t);
+  static constexpr int kIn = 16, kOperands = 2, kParts = 0;
+  FORGE_DEVICE static void load(const Args& a, int t, int, int, float (&o)[2]) {
+    )" + c.pool() + "::load_slot(a.positions, a.sequences, a.tables, " +
+                        std::to_string(kTableBlocks) + R"(, t, o[0], o[1]);
   }
   template <class In>
-  FORGE_DEVICE static void run(const Args& a, int, int n, int, bool real, float, const float (&o)[1], In&& in) {
-    )" + c.pool() + R"(::store(a.pool, o[0], n, in(n), real);
+  FORGE_DEVICE static void run(const Args& a, int, int n, int, bool real, float, const float (&o)[2], In&& in) {
+    using Pool = )" + c.pool() +
+                        R"(;
+    Pool::store(a.pool, Pool::slot_of(o[0], o[1]), n, in(n), real);
   }
 };
 )";

@@ -335,15 +335,15 @@ class Generator {
         const bool keys = op.kind == TileOpKind::kStoreK;
         const auto& kv = kv_state_of(graph_, graph_.operand(op.node, 0));
         const auto pool = context_.kv->pool(kv.kv_heads, keys ? kv.head_dim : value_dim_of(kv));
-        const auto slot = operands_++;
+        const auto position = operands_++, block = operands_++;
         loads_older_ = true;
-        older_ +=
-            fmt::format("      o[{}] = {}::slot_bits({}, {}, {}, {}, t);\n", slot, pool,
-                        input_pointer(InputKind::kPositions), input_pointer(InputKind::kSequence),
-                        pointer("const i32*", {.kind = Kind::kBlockTable, .node = op.node}), context_.table_blocks);
-        line(place,
-             fmt::format("{}::store({}, o[{}], {}, v, real);", pool,
-                         pointer("u16*", {.kind = keys ? Kind::kKeys : Kind::kValues, .node = op.node}), slot, col));
+        older_ += fmt::format("      {}::load_slot({}, {}, {}, {}, t, o[{}], o[{}]);\n", pool,
+                              input_pointer(InputKind::kPositions), input_pointer(InputKind::kSequence),
+                              pointer("const i32*", {.kind = Kind::kBlockTable, .node = op.node}),
+                              context_.table_blocks, position, block);
+        line(place, fmt::format("{0}::store({1}, {0}::slot_of(o[{2}], o[{3}]), {4}, v, real);", pool,
+                                pointer("u16*", {.kind = keys ? Kind::kKeys : Kind::kValues, .node = op.node}),
+                                position, block, col));
         break;
       }
       default:
