@@ -39,7 +39,7 @@ std::optional<passes::Choice> GpuChooser::choose_both(std::span<const ir::NodeId
   if (!text.has_blocks || !text_beside.has_blocks || text.threads != text_beside.threads ||
       (text.lds_bytes > 0) != (text_beside.lds_bytes > 0) || (!choice->constants.empty() && !beside->constants.empty()))
     return std::nullopt;
-  if (choice->constants.empty()) choice->constants = std::move(beside->constants);
+  if (choice->constants.empty()) choice->constants = beside->constants;
   const auto scratch = behind(choice->scratch_bytes);
   for (const auto& operand : beside->step.operands)
     choice->step.operands.push_back(behind_first(operand, scratch, choice->counter_bytes));
